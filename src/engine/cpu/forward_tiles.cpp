@@ -142,11 +142,14 @@ ForwardTiles forward_tiles(const AttentionStructure& s, const AttentionSizes& z,
 
   t.splits = 1;
   const int64_t blocks = key_blocks(z);
-  // Too few tiles for the workers (decoding): the keys are shared out too.
+  // Too few tiles for the workers (decoding): the keys are shared out too, into four parts for
+  // each, for not all of a machine that others use are as fast. With two, a step of 32 heads on 8,
+  // 8192 keys of d 128, took 16 threads of a Sapphire Rapids 0.49 ms in f32, 0.33 in bf16, 0.41 in
+  // f8e4m3, 0.19 in int8; with four 0.40, 0.29, 0.34 and 0.175.
   if (t.tiles == 1 && rows <= kMostSplitRows && groups < 2 * machine.workers &&
       blocks >= kLeastSplitBlocks) {
     const int64_t wanted =
-        std::min(divide_up(2 * machine.workers, groups), blocks / kLeastBlocksOfPart);
+        std::min(divide_up(4 * machine.workers, groups), blocks / kLeastBlocksOfPart);
     if (groups % machine.workers != 0 && wanted > 1) t.splits = wanted;
   }
 
@@ -183,8 +186,8 @@ MostForwardTiles most_forward_tiles(const AttentionStructure& s, const Attention
   const int64_t tile =
       std::min({tile_of(rows), rows_in_cache(s, kMostL2Bytes, panel_rows), most_rows});
   most.rows = std::max(std::min(most.workers * tile, of_tiles), of_parts);
-  // Fewer than 2 workers groups, each in at most 2 workers / groups parts, rounded up.
-  if (most_splits > 1) most.parts = std::min<int64_t>(4 * kMostWorkers, groups * most_splits);
+  // Fewer than 2 workers groups, each in at most 4 workers / groups parts, rounded up.
+  if (most_splits > 1) most.parts = std::min<int64_t>(6 * kMostWorkers, groups * most_splits);
   most.part_rows = std::min(rows, kMostSplitRows);
   return most;
 }
