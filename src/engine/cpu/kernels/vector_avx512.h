@@ -44,24 +44,29 @@ inline Float load_i8(const int8_t* p) {
   return integers_to_float(
       _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
-/// Codes of 4 bits, the low one of a byte first, less 8.
+/// Codes of 4 bits, the low one of a byte first, less 8: a lane has the 8 that its code is among,
+/// with that in the lowest bits, which alone say what a permutation takes.
 inline Float load_i4(const uint8_t* p) {
-  const __m128i both = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
-  const __m128i four = _mm_set1_epi8(15);
-  const __m128i codes =
-      _mm_unpacklo_epi8(_mm_and_si128(both, four), _mm_and_si128(_mm_srli_epi16(both, 4), four));
-  return integers_to_float(_mm512_cvtepi8_epi32(_mm_sub_epi8(codes, _mm_set1_epi8(8))));
+  const __m512i half = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+  const __m512i bits = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+  const __m512i codes =
+      _mm512_castsi128_si512(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  const __m512i code = _mm512_srlv_epi32(_mm512_permutexvar_epi32(half, codes), bits);
+  return _mm512_permutexvar_ps(
+      code, _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7));
 }
 /// As f16, whose exponents begin 8 lower. Their conversion takes subnormal numbers as they are even
 /// in a thread that takes those of f32 for 0, as XLA's do.
 inline Float load_f8e4m3(const uint8_t* p) {
-  const __m256i bits = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  const __m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi16(127));
-  const __m256i sign = _mm256_slli_epi16(_mm256_and_si256(bits, _mm256_set1_epi16(128)), 8);
-  const __m256i is_nan = _mm256_cmpeq_epi16(magnitude, _mm256_set1_epi16(127));
-  const __m256i nan = _mm256_and_si256(is_nan, _mm256_set1_epi16(0x7e00));
-  const __m256i half = _mm256_or_si256(_mm256_or_si256(sign, nan), _mm256_slli_epi16(magnitude, 7));
-  return _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256));
+  const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const __m128i all_but_sign = _mm_set1_epi8(127);
+  const Mask is_nan = _mm_cmpeq_epi8_mask(_mm_and_si128(codes, all_but_sign), all_but_sign);
+  // The sign, of which a wider number has more, is moved to two bits.
+  const __m256i moved = _mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 7);
+  const __m256i half = _mm256_and_si256(moved, _mm256_set1_epi16(static_cast<int16_t>(0xbfff)));
+  const __m256i nan = _mm256_set1_epi16(0x7e00);
+  return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_mask_mov_epi16(half, is_nan, nan)),
+                       _mm512_set1_ps(256));
 }
 /// Rounds to nearest even; a NaN stays a NaN.
 inline __m256i to_bf16_bits(Float x) {
