@@ -89,6 +89,12 @@ Products products_of(const AttentionStructure& s, const KernelShape& shape, Atte
   return shape.of_bf16;
 }
 
+/// Whether K or V is codes, with rows too few to widen them for.
+bool are_codes_by_tiles(const AttentionStructure& s, const KernelShape& shape, AttentionPath path) {
+  return shape.of_bf16 == Products::tiles && path != AttentionPath::flash &&
+         (s.type(s.k).holds_codes() || s.type(s.v).holds_codes());
+}
+
 /// What of a pass does not depend on how it is cut into tiles.
 template <class Real>
 ForwardPass<Real> pass_of(const AttentionProblem& p, const KernelShape& shape, AttentionPath path) {
@@ -103,6 +109,7 @@ ForwardPass<Real> pass_of(const AttentionProblem& p, const KernelShape& shape, A
   a.dropout.kind = static_cast<DropoutKind>(s.dropout.kind);
   pass.has_few_rows = path != AttentionPath::flash;
   pass.products = products_of(s, shape, path);
+  pass.codes_by_tiles = are_codes_by_tiles(s, shape, path);
   return pass;
 }
 
@@ -151,7 +158,8 @@ class ForwardPlan final : public Plan {
   std::string description() const override {
     return fmt::format("flash attention forward, {}{}, {} workers, tiles of {} rows x {} keys{}",
                        name(isa_),
-                       shape_.has_few_rows                    ? ", keys where they lie"
+                       shape_.codes_by_tiles ? ", keys where they lie, codes by tiles"
+                       : shape_.has_few_rows ? ", keys where they lie"
                        : shape_.products == Products::singles ? ""
                        : shape_.products == Products::pairs   ? ", bf16 products"
                                                               : ", bf16 products by tiles",

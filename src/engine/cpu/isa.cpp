@@ -172,7 +172,7 @@ IsaChoice active_isa() {
 std::vector<IsaReport> isa_report() {
   static constexpr const char* kNeeds[] = {
       "nothing", "avx2, fma, f16c", "avx512f, avx512bw, avx512vl, avx512dq",
-      "those of avx512 and avx512_bf16", "those of avx512_bf16, amx_tile and amx_bf16"};
+      "those of avx512 and avx512_bf16", "those of avx512_bf16, amx_tile, amx_bf16 and amx_int8"};
   const Isa active = active_isa().isa;
   std::vector<IsaReport> report;
   for (Isa isa : kIsas)

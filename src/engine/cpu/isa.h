@@ -2,8 +2,9 @@
 // otherwise. HEDDLE_CPU_ISA names one of the levels below ("portable", "avx2", "avx512",
 // "avx512_bf16", "amx"); a level the machine lacks, or an unknown name, is reported and ignored.
 //
-// The last two differ from avx512 in how they multiply bf16 alone, and not every machine that has
-// such instructions is faster with them: the first plan of a process times them.
+// The last two differ from avx512 in how they multiply bf16, and amx in how it multiplies codes of
+// caches; not every machine that has such instructions is faster with them: the first plan of a
+// process times them.
 #pragma once
 
 #include <optional>

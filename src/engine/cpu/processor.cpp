@@ -51,10 +51,11 @@ bool tiles_are_granted() {
 }
 
 bool has_amx() {
-  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;  // of leaf 7's edx
+  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kAmxInt8 = 1u << 25;  // leaf 7, edx
+  constexpr unsigned kAll = kAmxBf16 | kAmxTile | kAmxInt8;
   constexpr unsigned kTiles = (1u << kTileConfiguration) | (1u << kTileData);
-  return (cpuid(7).edx & (kAmxBf16 | kAmxTile)) == (kAmxBf16 | kAmxTile) &&
-         (saved_registers() & kTiles) == kTiles && tiles_are_granted();
+  return (cpuid(7).edx & kAll) == kAll && (saved_registers() & kTiles) == kTiles &&
+         tiles_are_granted();
 }
 
 }  // namespace

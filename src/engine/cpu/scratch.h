@@ -46,6 +46,7 @@ struct ScoreValue {
 struct ForwardScratch {
   int64_t q_pitch, o_pitch;
   int64_t q, o, k, v, s, p, staging, max, sum, factors, rows, score_values, score_strips;
+  int64_t code_queries, code_weights, code_rows, code_parts, code_values, code_sums;
   int64_t bytes;
 };
 

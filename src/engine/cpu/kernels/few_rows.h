@@ -23,11 +23,40 @@ namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 /// How far ahead of their use rows are fetched from memory.
 inline constexpr int64_t kRowsAhead = 2 * kLanes;
 
+/// Addresses of a range's rows, null of those that do not exist.
+class RowAddresses {
+ public:
+  explicit RowAddresses(const RowRange& rows) : rows_(rows), count_(rows.count) {
+    const View& v = *rows.view;
+    if (!v.pages && !v.ring && rows.count > 0) base_ = rows.address(0);
+    step_ = v.stride[2] * v.element_bytes;
+  }
+  const char* operator[](int64_t r) const {
+    return r >= count_ ? nullptr : base_ ? base_ + r * step_ : rows_.address(r);
+  }
+  /// Those of the N rows from r on.
+  template <int N>
+  void take(int64_t r, const char* (&row)[N]) const {
+    if (base_ && r + N <= count_) {
+      const char* const first = base_ + r * step_;
+      for (int n = 0; n < N; ++n) row[n] = first + n * step_;
+    } else {
+      for (int n = 0; n < N; ++n) row[n] = (*this)[r + n];
+    }
+  }
+
+ private:
+  const RowRange& rows_;
+  const char* base_ = nullptr;
+  int64_t step_, count_;
+};
+
 /// Asks for up to kLanes rows from `at` on.
 inline void fetch_rows(const RowRange& rows, int64_t at) {
   const int64_t bytes = rows.view->dims[3] * rows.view->element_bytes;
+  const RowAddresses address(rows);
   for (int64_t r = at; r < smaller(at + kLanes, rows.count); ++r) {
-    const char* row = rows.address(r);
+    const char* row = address[r];
     for (int64_t line = 0; row && line < bytes; line += 64) __builtin_prefetch(row + line);
   }
 }

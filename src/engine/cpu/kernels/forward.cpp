@@ -9,6 +9,7 @@
 // packs nothing: few_rows.h.
 #include "engine/cpu/kernels/forward.h"
 
+#include "engine/cpu/kernels/code_tiles.h"
 #include "engine/cpu/kernels/few_rows.h"
 #include "engine/cpu/kernels/forward_tile.h"
 
@@ -61,21 +62,27 @@ void visit_panel(const AttentionArguments& a, const ScoreUnits& units, Tile& t,
   }
 }
 
-/// The same for all rows of a tile that has few, from K and V as they lie. `next`: the first keys
-/// of the block after it. Probabilities stay f32.
+/// The same for all rows of a tile that has few, from K and V as they lie. `next`: the keys of the
+/// block after it. `codes`: null unless tiles multiply them. Probabilities stay f32.
 template <class Arithmetic>
 void visit_few_rows(const AttentionArguments& a, const ScoreUnits& units, Tile& t,
-                    const KeyBlock& block, const RowRange& keys, const RowRange& values,
-                    const RowRange& next, int rows) {
+                    const CodeTiles* codes, const KeyBlock& block, const RowRange& keys,
+                    const RowRange& values, const RowRange& next, int rows) {
   const Interval seen = columns_seen(a, t, block, 0, rows);
   if (seen.lo >= seen.hi) return;
   const auto [first, last] = columns_computed<Arithmetic>(seen);
-  for (int64_t at = first; at < first + kRowsAhead; at += kLanes) fetch_rows(values, at);
-  few_rows_scores<Arithmetic>(keys, a.qk_dim, rows, t.q, t.q_pitch, first, last, t.staging, t.s,
-                              kScorePitch);
+  if (!codes || !codes->scores(keys, values, a.qk_dim, rows, first, last, t.s, kScorePitch)) {
+    for (int64_t at = first; at < first + kRowsAhead; at += kLanes) fetch_rows(values, at);
+    few_rows_scores<Arithmetic>(keys, a.qk_dim, rows, t.q, t.q_pitch, first, last, t.staging, t.s,
+                                kScorePitch);
+  }
   softmax_panel<Singles>(a, units, t, block, 0, rows, first, last);
-  for (int64_t at = 0; at < next.count; at += kLanes) fetch_rows(next, at);
-  few_rows_output(values, a.v_dim, rows, t.s, kScorePitch, first, last, t.staging, t.o, t.o_pitch);
+  if (!codes ||
+      !codes->output(values, next, a.v_dim, rows, t.s, kScorePitch, first, last, t.o, t.o_pitch)) {
+    for (int64_t at = 0; at < kRowsAhead; at += kLanes) fetch_rows(next, at);
+    few_rows_output(values, a.v_dim, rows, t.s, kScorePitch, first, last, t.staging, t.o,
+                    t.o_pitch);
+  }
 }
 
 void store_partial(const ForwardPass& pass, const ForwardTask& task, const Tile& t, int64_t r) {
@@ -116,6 +123,9 @@ void run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
   const int64_t panels_end = round_up(rows, kPanelRows);
   fill(t.q + rows * t.q_pitch, (panels_end - rows) * t.q_pitch, 0);
   fill(t.o, panels_end * t.o_pitch, 0);
+  CodeTiles codes(pass.scratch, memory);
+  if (pass.codes_by_tiles)
+    codes.take_queries(*a.k, t.q, t.q_pitch, a.qk_dim, static_cast<int>(rows));
 
   // A part is one of the blocks that the tile sees, however long sequences may be.
   const int64_t first_seen = seen.lo / kForwardKeys * kForwardKeys;
@@ -129,8 +139,9 @@ void run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
     if constexpr (Arithmetic::kDepth == 1) {
       if (pass.has_few_rows) {
         const int64_t j1 = j0 + kForwardKeys;
-        const RowRange next{a.k, task.b, k_head, j1, larger(0, smaller(kRowsAhead, end - j1))};
-        visit_few_rows<Arithmetic>(a, units, t, block, keys, values, next, static_cast<int>(rows));
+        const RowRange next{a.k, task.b, k_head, j1, larger(0, smaller(kForwardKeys, end - j1))};
+        visit_few_rows<Arithmetic>(a, units, t, pass.codes_by_tiles ? &codes : nullptr, block, keys,
+                                   values, next, static_cast<int>(rows));
         continue;
       }
     }
@@ -170,6 +181,10 @@ void forward(const ForwardPass& pass, const ForwardTask& task, void* memory) {
     return run<Tiles>(pass, task, memory);
   }
   if (pass.products == Products::pairs) return run<Pairs>(pass, task, memory);
+  if (pass.codes_by_tiles) {
+    const TileSession session;
+    return run<Singles>(pass, task, memory);
+  }
 #endif
   run<Singles>(pass, task, memory);
 }

@@ -39,5 +39,10 @@ template <int sum, int a, int b>
 inline void add_product_of_tiles() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(sum), "i"(a), "i"(b));
 }
+/// The same in whole numbers: of words that are four of 8 bits, with their signs; sums of 32.
+template <int sum, int a, int b>
+inline void add_integer_product_of_tiles() {
+  asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(sum), "i"(a), "i"(b));
+}
 
 }  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL

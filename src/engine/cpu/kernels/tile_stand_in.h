@@ -70,4 +70,19 @@ inline void add_product_of_tiles() {
   }
 }
 
+template <int sum, int a, int b>
+inline void add_integer_product_of_tiles() {
+  int8_t first[16][64], second[16][64];
+  __builtin_memcpy(first, stand_in_tiles.word[a], sizeof first);
+  __builtin_memcpy(second, stand_in_tiles.word[b], sizeof second);
+  for (int r = 0; r < 16; ++r) {
+    int32_t total[16];
+    __builtin_memcpy(total, stand_in_tiles.word[sum][r], sizeof total);
+    for (int k = 0; k < 16; ++k)
+      for (int c = 0; c < 16; ++c)
+        for (int i = 0; i < 4; ++i) total[c] += first[r][4 * k + i] * second[k][4 * c + i];
+    __builtin_memcpy(stand_in_tiles.word[sum][r], total, sizeof total);
+  }
+}
+
 }  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL

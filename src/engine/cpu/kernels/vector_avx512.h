@@ -200,6 +200,60 @@ inline Float pair_up(const uint16_t* low, const uint16_t* high) {
   return pair_up(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(low)),
                  _mm256_loadu_si256(reinterpret_cast<const __m256i*>(high)));
 }
+/// Whole numbers that lie as words.
+inline Float load_integers(const float* p) { return integers_to_float(_mm512_loadu_si512(p)); }
+/// Rounded to whole numbers of 31 bits, whose four digits, each with a sign, go to places `pitch`
+/// apart: x = sum of 256^n digit_n.
+inline void store_digits(int8_t* p, int64_t pitch, Float x) {
+  const __m512i carry = _mm512_set1_epi32(0x808080);
+  __m512i digits = _mm512_xor_si512(_mm512_add_epi32(_mm512_cvtps_epi32(x), carry), carry);
+  for (int n = 0; n < 4; ++n) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p + n * pitch), _mm512_cvtepi32_epi8(digits));
+    digits = _mm512_srli_epi32(digits, 8);
+  }
+}
+/// 64 codes of 4 bits, less 8.
+inline void widen_i4(const uint8_t* p, int8_t* out) {
+  const __m512i bytes =
+      _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  const __m512i both = _mm512_or_si512(bytes, _mm512_slli_epi16(bytes, 4));
+  const __m512i codes = _mm512_and_si512(both, _mm512_set1_epi8(15));
+  _mm512_storeu_si512(out, _mm512_sub_epi8(codes, _mm512_set1_epi8(8)));
+}
+/// 64 codes as bf16, which has all their numbers.
+inline void widen_f8e4m3(const uint8_t* p, uint16_t* out) {
+  // Eighths of the least normal number, 2^-6.
+  const __m512i subnormal = _mm512_zextsi128_si512(
+      _mm_setr_epi16(0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60));
+  for (int n = 0; n < 64; n += 32) {
+    const __m512i bits =
+        _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + n)));
+    const __m512i magnitude = _mm512_and_si512(bits, _mm512_set1_epi16(127));
+    // Exponents begin 120 lower.
+    __m512i value = _mm512_add_epi16(_mm512_slli_epi16(magnitude, 4), _mm512_set1_epi16(120 << 7));
+    value = _mm512_mask_permutexvar_epi16(
+        value, _mm512_cmplt_epu16_mask(magnitude, _mm512_set1_epi16(8)), magnitude, subnormal);
+    value = _mm512_mask_mov_epi16(value, _mm512_cmpeq_epi16_mask(magnitude, _mm512_set1_epi16(127)),
+                                  _mm512_set1_epi16(0x7fc0));
+    const __m512i sign = _mm512_slli_epi16(_mm512_and_si512(bits, _mm512_set1_epi16(128)), 8);
+    _mm512_storeu_si512(out + n, _mm512_or_si512(value, sign));
+  }
+}
+/// 64 bytes of each of four rows as words of four, one of each row; 16 words to places `pitch`
+/// words apart.
+inline void interleave_four(const int8_t* const (&row)[4], float* out, int64_t pitch) {
+  // Instructions that interleave do so in each quarter of a vector: word 4 q + n of a row goes to
+  // its quarter n beforehand.
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  __m512i x[4];
+  for (int r = 0; r < 4; ++r) x[r] = _mm512_permutexvar_epi32(order, _mm512_loadu_si512(row[r]));
+  const __m512i low[2] = {_mm512_unpacklo_epi8(x[0], x[1]), _mm512_unpacklo_epi8(x[2], x[3])};
+  const __m512i high[2] = {_mm512_unpackhi_epi8(x[0], x[1]), _mm512_unpackhi_epi8(x[2], x[3])};
+  _mm512_storeu_si512(out, _mm512_unpacklo_epi16(low[0], low[1]));
+  _mm512_storeu_si512(out + pitch, _mm512_unpackhi_epi16(low[0], low[1]));
+  _mm512_storeu_si512(out + 2 * pitch, _mm512_unpacklo_epi16(high[0], high[1]));
+  _mm512_storeu_si512(out + 3 * pitch, _mm512_unpackhi_epi16(high[0], high[1]));
+}
 #endif
 
 }  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL

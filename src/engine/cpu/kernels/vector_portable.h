@@ -239,6 +239,33 @@ inline Float pair_up(Halves low, Halves high) {
 inline Float pair_up(const uint16_t* low, const uint16_t* high) {
   return pair_up(load_halves(low), load_halves(high));
 }
+/// Whole numbers that lie as words.
+inline Float load_integers(const float* p) { return __builtin_convertvector((Mask)load(p), Float); }
+/// Rounded to whole numbers of 31 bits, whose four digits, each with a sign, go to places `pitch`
+/// apart: x = sum of 256^n digit_n. A NaN is any number.
+inline void store_digits(int8_t* p, int64_t pitch, Float x) {
+  const Float rounded = round_to_integer(select(is_nan(x), zero(), x));
+  const Bits digits = ((Bits) __builtin_convertvector(rounded, Mask) + 0x808080) ^ 0x808080;
+  for (int n = 0; n < 4; ++n)
+    for (int i = 0; i < kLanes; ++i) p[n * pitch + i] = static_cast<int8_t>(digits[i] >> (8 * n));
+}
+/// 64 codes of 4 bits, less 8.
+inline void widen_i4(const uint8_t* p, int8_t* out) {
+  for (int i = 0; i < 64; ++i)
+    out[i] = static_cast<int8_t>((i % 2 == 0 ? p[i / 2] & 15 : p[i / 2] >> 4) - 8);
+}
+/// 64 codes as bf16, which has all their numbers.
+inline void widen_f8e4m3(const uint8_t* p, uint16_t* out) {
+  for (int i = 0; i < 64; i += kLanes) store_bf16_fast(out + i, load_f8e4m3(p + i));
+}
+/// 64 bytes of each of four rows as words of four, one of each row; 16 words to places `pitch`
+/// words apart.
+inline void interleave_four(const int8_t* const (&row)[4], float* out, int64_t pitch) {
+  for (int d = 0; d < 64; ++d) {
+    const int8_t word[4] = {row[0][d], row[1][d], row[2][d], row[3][d]};
+    __builtin_memcpy(out + d / 16 * pitch + d % 16, word, sizeof word);
+  }
+}
 #endif
 
 }  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL
