@@ -89,10 +89,15 @@ Products products_of(const AttentionStructure& s, const KernelShape& shape, Atte
   return shape.of_bf16;
 }
 
-/// Whether K or V is codes, with rows too few to widen them for.
-bool are_codes_by_tiles(const AttentionStructure& s, const KernelShape& shape, AttentionPath path) {
-  return shape.of_bf16 == Products::tiles && path != AttentionPath::flash &&
-         (s.type(s.k).holds_codes() || s.type(s.v).holds_codes());
+/// Of ForwardPass: f8e4m3 is bf16 to tiles, other codes are whole numbers of 8 bits.
+int32_t code_bytes(const AttentionStructure& s, const KernelShape& shape, AttentionPath path) {
+  int32_t most = 0;
+  if (shape.of_bf16 != Products::tiles || path == AttentionPath::flash) return most;
+  for (problem::OperandId id : {s.k, s.v}) {
+    const problem::OperandType& type = s.type(id);
+    if (type.holds_codes()) most = std::max(most, type.dtype == DataType::f8e4m3 ? 2 : 1);
+  }
+  return most;
 }
 
 /// What of a pass does not depend on how it is cut into tiles.
@@ -109,7 +114,7 @@ ForwardPass<Real> pass_of(const AttentionProblem& p, const KernelShape& shape, A
   a.dropout.kind = static_cast<DropoutKind>(s.dropout.kind);
   pass.has_few_rows = path != AttentionPath::flash;
   pass.products = products_of(s, shape, path);
-  pass.codes_by_tiles = are_codes_by_tiles(s, shape, path);
+  pass.code_bytes = code_bytes(s, shape, path);
   return pass;
 }
 
@@ -158,7 +163,7 @@ class ForwardPlan final : public Plan {
   std::string description() const override {
     return fmt::format("flash attention forward, {}{}, {} workers, tiles of {} rows x {} keys{}",
                        name(isa_),
-                       shape_.codes_by_tiles ? ", keys where they lie, codes by tiles"
+                       shape_.code_bytes > 0 ? ", keys where they lie, codes by tiles"
                        : shape_.has_few_rows ? ", keys where they lie"
                        : shape_.products == Products::singles ? ""
                        : shape_.products == Products::pairs   ? ", bf16 products"

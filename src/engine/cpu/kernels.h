@@ -22,10 +22,12 @@ template <class Real>
 struct ForwardPass {
   AttentionArguments a;
   Products products;
-  int64_t group;        ///< query heads that share both a K head and a V head
-  int64_t tile_rows;    ///< rows of a task
-  bool has_few_rows;    ///< at most KernelShape::few_rows of them: K and V are not packed
-  bool codes_by_tiles;  ///< few rows, and K or V is codes that tiles multiply (code_tiles.h)
+  int64_t group;      ///< query heads that share both a K head and a V head
+  int64_t tile_rows;  ///< rows of a task
+  bool has_few_rows;  ///< at most KernelShape::few_rows of them: K and V are not packed
+  /// Given few rows and K or V of codes that tiles multiply (code_tiles.h): the most bytes that one
+  /// of them takes there; else 0.
+  int32_t code_bytes;
   /// Parts that the keys a tile sees are cut into, whole blocks of kForwardKeys, each a task of its
   /// own (decoding).
   int64_t splits;

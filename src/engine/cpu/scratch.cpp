@@ -62,15 +62,17 @@ ForwardScratch forward_scratch(const ForwardPass<Real>& pass, const KernelShape&
   at.rows = layout.take<Row>(rows);
   at.score_values = layout.take<ScoreValue<Real>>(steps);
   at.score_strips = layout.take<Real>(steps * kForwardKeys);
-  if (pass.codes_by_tiles) {
-    // Sets of four rows, whose parts are the 16 rows of a tile; codes take 16 bits at most.
-    const int64_t sets = divide_up(shape.few_rows, 4);
-    const int64_t row_words = round_up(a.qk_dim, 64) / 2;
-    at.code_queries = layout.take<float>(sets * 16 * row_words);
+  if (pass.code_bytes > 0) {
+    // Sets of four rows, whose parts are the 16 rows of a tile.
+    const int64_t sets = divide_up(shape.few_rows, 4), columns = round_up(a.qk_dim, 64);
+    const auto take_codes = [&](int64_t count) {
+      return layout.take<char>(count * pass.code_bytes);
+    };
+    at.code_queries = take_codes(sets * 16 * columns);
     at.code_weights = layout.take<float>(sets * 16);
-    at.code_rows = layout.take<float>(16 * row_words);
-    at.code_parts = layout.take<float>(sets * 16 * kForwardKeys / 2);
-    at.code_values = layout.take<float>(64 * kForwardKeys / 2);
+    at.code_rows = take_codes(16 * columns);
+    at.code_parts = take_codes(sets * 16 * kForwardKeys);
+    at.code_values = take_codes(64 * kForwardKeys);
     at.code_sums = layout.take<float>(16 * 64);
   }
   at.bytes = layout.bytes();

@@ -124,7 +124,7 @@ void run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
   fill(t.q + rows * t.q_pitch, (panels_end - rows) * t.q_pitch, 0);
   fill(t.o, panels_end * t.o_pitch, 0);
   CodeTiles codes(pass.scratch, memory);
-  if (pass.codes_by_tiles)
+  if (pass.code_bytes > 0)
     codes.take_queries(*a.k, t.q, t.q_pitch, a.qk_dim, static_cast<int>(rows));
 
   // A part is one of the blocks that the tile sees, however long sequences may be.
@@ -140,7 +140,7 @@ void run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
       if (pass.has_few_rows) {
         const int64_t j1 = j0 + kForwardKeys;
         const RowRange next{a.k, task.b, k_head, j1, larger(0, smaller(kForwardKeys, end - j1))};
-        visit_few_rows<Arithmetic>(a, units, t, pass.codes_by_tiles ? &codes : nullptr, block, keys,
+        visit_few_rows<Arithmetic>(a, units, t, pass.code_bytes > 0 ? &codes : nullptr, block, keys,
                                    values, next, static_cast<int>(rows));
         continue;
       }
@@ -181,7 +181,7 @@ void forward(const ForwardPass& pass, const ForwardTask& task, void* memory) {
     return run<Tiles>(pass, task, memory);
   }
   if (pass.products == Products::pairs) return run<Pairs>(pass, task, memory);
-  if (pass.codes_by_tiles) {
+  if (pass.code_bytes > 0) {
     const TileSession session;
     return run<Singles>(pass, task, memory);
   }
