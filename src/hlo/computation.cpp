@@ -16,21 +16,29 @@ std::vector<Instruction*> Computation::instructions() const {
   return list;
 }
 
+bool Computation::is_in_order() const {
+  return std::all_of(instructions_.begin(), instructions_.end(), [&](const auto& x) {
+    const auto stands_before = [&](const Instruction* y) {
+      return y->computation() != this || y->position() < x->position();  // verify() refuses others'
+    };
+    const auto operands = x->operands(), predecessors = x->control_predecessors();
+    return std::all_of(operands.begin(), operands.end(), stands_before) &&
+           std::all_of(predecessors.begin(), predecessors.end(), stands_before);
+  });
+}
+
 std::vector<Instruction*> Computation::dependency_order() const {
+  if (is_in_order()) return instructions();  // as readers leave them and most rewrites keep them
   std::vector<Dependency> dependencies;
-  bool is_in_order = true;  // as readers leave them and most rewrites keep them
   for (const auto& x : instructions_) {
     for (const auto& before : {x->operands(), x->control_predecessors()}) {
       for (const Instruction* y : before) {
-        if (y->computation() != this) continue;  // verify() refuses it
-        dependencies.push_back({y->position(), x->position()});
-        is_in_order = is_in_order && y->position() < x->position();
+        if (y->computation() == this) dependencies.push_back({y->position(), x->position()});
       }
     }
   }
-  std::vector<Instruction*> order = instructions();
-  if (is_in_order) return order;
-  order.clear();
+  std::vector<Instruction*> order;
+  order.reserve(instructions_.size());
   for (int i : stable_order(instruction_count(), dependencies)) {
     order.push_back(instructions_[i].get());
   }
@@ -38,6 +46,7 @@ std::vector<Instruction*> Computation::dependency_order() const {
 }
 
 void Computation::sort() {
+  if (is_in_order()) return;
   const std::vector<Instruction*> order = dependency_order();
   if (order.size() != instructions_.size()) return;
   std::vector<std::unique_ptr<Instruction>> sorted(order.size());
@@ -176,6 +185,7 @@ int Computation::remove_dead() {
     for (const Instruction* operand : instruction->operands()) mark(operand);
     for (const Instruction* predecessor : instruction->control_predecessors()) mark(predecessor);
   }
+  if (std::find(live.begin(), live.end(), false) == live.end()) return 0;
   const auto is_dead = [&](const Instruction* instruction) {
     return !live[instruction->position()];
   };

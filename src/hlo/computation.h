@@ -67,6 +67,8 @@ class Computation {
   Computation() = default;
   Instruction* insert(std::unique_ptr<Instruction> instruction, std::string_view name);
   void append(std::unique_ptr<Instruction> instruction);
+  /// Whether dependency_order() is the stored one.
+  bool is_in_order() const;
   void count_positions();
 
   std::string name_;

@@ -41,8 +41,8 @@ Status Cursor::expected(std::string_view what) {
   return complaint(at, fmt::format("expected {}, found {}", what, found));
 }
 
-size_t Cursor::skip_blanks() {
-  while (offset_ < text_.size()) {
+size_t Cursor::skip_to_token() {
+  while (offset_ < text_.size() && !stands_on_token()) {
     if (is_blank(text_[offset_])) {
       ++offset_;
     } else if (text_.substr(offset_, 2) == "//") {

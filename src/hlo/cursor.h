@@ -23,7 +23,7 @@ class Cursor {
   void rewind(size_t offset) { offset_ = offset; }
   /// Past blanks, `// ...` and `/* ... */`; gives the offset reached. An unclosed comment ends the
   /// text.
-  size_t skip_blanks();
+  size_t skip_blanks() { return stands_on_token() ? offset_ : skip_to_token(); }
   bool at_end() { return skip_blanks() == text_.size(); }
   /// The next character, after blanks; '\0' at the end.
   char peek();
@@ -52,6 +52,10 @@ class Cursor {
   Result<std::string_view> expect_verbatim(std::string_view what);
 
  private:
+  bool stands_on_token() const {
+    return offset_ < text_.size() && text_[offset_] > ' ' && text_[offset_] != '/';
+  }
+  size_t skip_to_token();
   Status take_quoted();
   Status take_balanced();
 

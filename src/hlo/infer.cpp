@@ -1,6 +1,7 @@
 #include "hlo/infer.h"
 
 #include <algorithm>
+#include <array>
 
 #include "hlo/computation.h"
 #include "hlo/infer_rules.h"
@@ -39,10 +40,11 @@ bool same_value_shape(const Shape& a, const Shape& b) {
 }
 
 bool are_distinct_dimensions(std::span<const int64_t> dims, int rank) {
-  std::vector<bool> seen(rank);
-  for (int64_t dim : dims) {
-    if (dim < 0 || dim >= rank || seen[dim]) return false;
-    seen[dim] = true;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    const auto before = dims.first(i);
+    if (dims[i] < 0 || dims[i] >= rank ||
+        std::find(before.begin(), before.end(), dims[i]) != before.end())
+      return false;
   }
   return true;
 }
@@ -74,18 +76,19 @@ Status expect_callee(const Instruction& x, const Computation* callee, std::strin
 }
 
 Status expect_reducer(const Instruction& x, const Shape& result) {
-  const bool variadic = result.is_tuple();
-  std::vector<Shape> scalars;
-  if (variadic) {
-    for (const Shape& element : result.elements()) scalars.push_back(Shape::scalar(element.type()));
-  } else {
-    scalars.push_back(Shape::scalar(result.type()));
+  const auto combines = [&](std::span<const Shape* const> parameters, const Shape& combined) {
+    return expect_callee(x, x.to_apply(), "a to_apply", parameters, combined);
+  };
+  if (!result.is_tuple()) {
+    const Shape scalar = Shape::scalar(result.type());
+    return combines(std::array{&scalar, &scalar}, scalar);
   }
-  const Shape combined = variadic ? Shape::tuple(scalars) : scalars[0];
+  std::vector<Shape> scalars;
+  for (const Shape& element : result.elements()) scalars.push_back(Shape::scalar(element.type()));
   const size_t count = scalars.size();
   std::vector<const Shape*> parameters;
   for (size_t i = 0; i < 2 * count; ++i) parameters.push_back(&scalars[i % count]);
-  return expect_callee(x, x.to_apply(), "a to_apply", parameters, combined);
+  return combines(parameters, Shape::tuple(scalars));
 }
 
 bool has_unknown_sizes(const Instruction& x) {

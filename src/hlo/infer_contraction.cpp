@@ -11,16 +11,20 @@ Result<Shape> infer_dot(const Instruction& x) {
   HEDDLE_TRY(expect_array_operands(x));
   const Shape& lhs = x.operand(0)->shape();
   const Shape& rhs = x.operand(1)->shape();
+  const auto lhs_batch = x.lhs_batch_dims(), lhs_contracting = x.lhs_contracting_dims();
+  const auto rhs_batch = x.rhs_batch_dims(), rhs_contracting = x.rhs_contracting_dims();
   const auto side = [&](const Shape& shape, std::span<const int64_t> batch,
                         std::span<const int64_t> contracting) -> Status {
-    std::vector<int64_t> dims(batch.begin(), batch.end());
+    std::vector<int64_t> dims;
+    dims.reserve(batch.size() + contracting.size());
+    dims.insert(dims.end(), batch.begin(), batch.end());
     dims.insert(dims.end(), contracting.begin(), contracting.end());
     if (are_distinct_dimensions(dims, shape.rank())) return {};
     return misfit(x, "batch {} and contracting {} are not distinct dimensions of {}", list(batch),
                   list(contracting), to_string_without_layout(shape));
   };
-  HEDDLE_TRY(side(lhs, x.lhs_batch_dims(), x.lhs_contracting_dims()));
-  HEDDLE_TRY(side(rhs, x.rhs_batch_dims(), x.rhs_contracting_dims()));
+  HEDDLE_TRY(side(lhs, lhs_batch, lhs_contracting));
+  HEDDLE_TRY(side(rhs, rhs_batch, rhs_contracting));
   const auto pair = [&](std::span<const int64_t> a, std::span<const int64_t> b) {
     if (a.size() != b.size()) return false;
     for (size_t i = 0; i < a.size(); ++i) {
@@ -28,8 +32,7 @@ Result<Shape> infer_dot(const Instruction& x) {
     }
     return true;
   };
-  if (!pair(x.lhs_batch_dims(), x.rhs_batch_dims()) ||
-      !pair(x.lhs_contracting_dims(), x.rhs_contracting_dims())) {
+  if (!pair(lhs_batch, rhs_batch) || !pair(lhs_contracting, rhs_contracting)) {
     return misfit(x, "pairs dimensions of {} and {} of different sizes",
                   to_string_without_layout(lhs), to_string_without_layout(rhs));
   }
@@ -38,7 +41,8 @@ Result<Shape> infer_dot(const Instruction& x) {
     return misfit(x, "gives an array, not {}", to_string_without_layout(x.shape()));
   }
   std::vector<int64_t> dims;
-  for (int64_t i : x.lhs_batch_dims()) dims.push_back(lhs.dim(static_cast<int>(i)));
+  dims.reserve(lhs.rank() + rhs.rank());
+  for (int64_t i : lhs_batch) dims.push_back(lhs.dim(static_cast<int>(i)));
   const auto append_free = [&](const Shape& shape, std::span<const int64_t> batch,
                                std::span<const int64_t> contracting) {
     for (int i = 0; i < shape.rank(); ++i) {
@@ -48,21 +52,19 @@ Result<Shape> infer_dot(const Instruction& x) {
       }
     }
   };
-  append_free(lhs, x.lhs_batch_dims(), x.lhs_contracting_dims());
-  append_free(rhs, x.rhs_batch_dims(), x.rhs_contracting_dims());
+  append_free(lhs, lhs_batch, lhs_contracting);
+  append_free(rhs, rhs_batch, rhs_contracting);
   if (!checked_element_count(dims)) return misfit(x, "gives more than 2^48 elements");
-  return Shape(x.shape().type(), dims);
+  return Shape(x.shape().type(), std::move(dims));
 }
 
 // Operands are n arrays of equal dims, then n scalars of fitting types; `dims` are the result's.
 Result<Shape> reduced(const Instruction& x, const std::vector<int64_t>& dims) {
   const int count = x.operand_count() / 2;
   std::vector<Shape> results;
-  for (int i = 0; i < count; ++i) {
-    const Shape& init = x.operand(count + i)->shape();
-    results.push_back(Shape(init.type(), dims));
-  }
-  Shape result = count == 1 ? results[0] : Shape::tuple(results);
+  results.reserve(count);
+  for (int i = 0; i < count; ++i) results.emplace_back(x.operand(count + i)->shape().type(), dims);
+  Shape result = count == 1 ? std::move(results[0]) : Shape::tuple(std::move(results));
   // Mixed precision: the result's own floating types decide.
   const Shape& own = x.shape();
   if (count == 1 && types_fit(own.type(), result.type())) result = result.with_type(own.type());

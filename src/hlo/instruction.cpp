@@ -148,6 +148,7 @@ bool Instruction::has_side_effect() const {
   };
   if (by_itself(*this)) return true;
   std::vector<Computation*> pending = called_computations();
+  if (pending.empty()) return false;
   std::unordered_set<const Computation*> seen;
   while (!pending.empty()) {
     const Computation* computation = pending.back();

@@ -189,14 +189,10 @@ int Module::remove_dead_computations() {
 }
 
 int Module::remove_dead() {
-  int removed = remove_dead_computations();
-  for (;;) {
-    int now = 0;
-    for (const auto& computation : computations_) now += computation->remove_dead();
-    now += remove_dead_computations();
-    if (now == 0) return removed;
-    removed += now;
-  }
+  // Once each: what has an effect never goes, so that no call loses the one that it was kept for.
+  int removed = remove_dead_computations(), gone = 0;
+  for (const auto& computation : computations_) gone += computation->remove_dead();
+  return removed + gone + (gone > 0 ? remove_dead_computations() : 0);
 }
 
 std::unique_ptr<Module> Module::copy() const {

@@ -120,7 +120,7 @@ Status Reader::read_computation() {
   } while (!in_.accept("}"));
   HEDDLE_TRY(finish_computation(signature, root_, at));
   // Known from here on: nothing can call itself or what stands below.
-  if (!computations_.emplace(std::string(name), current_).second) {
+  if (!computations_.emplace(name, current_).second) {
     return in_.complaint(at, fmt::format("expected a new name, {} is defined above", name));
   }
   return {};

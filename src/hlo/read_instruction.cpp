@@ -61,7 +61,7 @@ bool determines_shape(Opcode opcode) {
 }  // namespace
 
 Result<Instruction*> Reader::find_instruction(std::string_view name, size_t at) {
-  const auto found = instructions_.find(std::string(name));
+  const auto found = instructions_.find(name);
   if (found == instructions_.end()) {
     return in_.complaint(at,
                          fmt::format("expected an instruction defined above in {}, there is no {}",
@@ -73,7 +73,7 @@ Result<Instruction*> Reader::find_instruction(std::string_view name, size_t at) 
 Result<Computation*> Reader::read_computation_name() {
   const size_t at = in_.skip_blanks();
   HEDDLE_ASSIGN(const std::string_view name, in_.expect_name("a computation's name"));
-  const auto found = computations_.find(std::string(name));
+  const auto found = computations_.find(name);
   if (found == computations_.end()) {
     return in_.complaint(at,
                          fmt::format("expected a computation defined above, there is no {}", name));
@@ -170,9 +170,9 @@ Result<Instruction*> Reader::read_instruction_body(std::string_view name, size_t
   x->attributes_ = std::move(attributes);
   if (arguments.literal) x->set_literal(std::move(*arguments.literal));
   x->parameter_number_ = arguments.parameter_number;
-  if (shape) x->shape_ = *shape;
+  if (shape) x->shape_ = std::move(*shape);
   const std::string_view shown = name.empty() ? spelling : name;
-  if (!name.empty() && !instructions_.emplace(std::string(name), x).second) {
+  if (!name.empty() && !instructions_.emplace(name, x).second) {
     return in_.complaint(at, fmt::format("expected a new name, {} is defined above", shown));
   }
   if (opcode == Opcode::parameter && !parameters_.emplace(x->parameter_number_, x).second) {

@@ -5,6 +5,11 @@
 #include "hlo/reader.h"
 
 namespace heddle::hlo {
+namespace {
+
+constexpr size_t kUsualRank = 4;  // at most, of most arrays
+
+}  // namespace
 
 bool Reader::shape_comes_next() {
   if (in_.peek() == '(') return true;
@@ -45,6 +50,7 @@ Result<Shape> Reader::read_array_shape() {
   std::vector<int64_t> dims;
   std::vector<int> dynamic;
   if (!in_.accept("]")) {
+    dims.reserve(kUsualRank);
     do {
       const int i = static_cast<int>(dims.size());
       if (i == kMaxHloRank) return in_.complaint(start, "expected at most 64 dimensions");
@@ -61,9 +67,7 @@ Result<Shape> Reader::read_array_shape() {
     } while (in_.accept(","));
     HEDDLE_TRY(in_.expect("]"));
   }
-  std::vector<int64_t> known = dims;
-  std::erase(known, kUnbounded);
-  if (!checked_element_count(known)) {
+  if (!has_sane_size(dims)) {
     return in_.complaint(start, "expected a shape of at most 2^48 elements");
   }
   if (!is_array_type(*type) && !dims.empty()) {
@@ -90,6 +94,7 @@ Result<Layout> Reader::read_layout(int rank) {
   const size_t start = in_.skip_blanks();
   Layout layout;
   if (in_.peek() != ':' && in_.peek() != '}') {
+    layout.minor_to_major.reserve(rank);
     do {
       HEDDLE_ASSIGN(const int64_t dim, in_.expect_integer("a dimension of the layout"));
       layout.minor_to_major.push_back(dim);

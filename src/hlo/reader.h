@@ -71,11 +71,11 @@ class Reader {
 
   Cursor in_;
   std::unique_ptr<Module> module_;
-  std::unordered_map<std::string, Computation*> computations_;
+  std::unordered_map<std::string_view, Computation*> computations_;  // names lie in the text
 
   // The computation being read.
   Computation* current_ = nullptr;
-  std::unordered_map<std::string, Instruction*> instructions_;
+  std::unordered_map<std::string_view, Instruction*> instructions_;
   std::unordered_map<int64_t, Instruction*> parameters_;
   Instruction* root_ = nullptr;
 

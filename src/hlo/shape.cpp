@@ -97,10 +97,15 @@ Shape Shape::with_type(ElementType type) const {
   return shape;
 }
 
-std::optional<int64_t> checked_element_count(std::span<const int64_t> dims) {
+namespace {
+
+/// The product of dims, of which those that are `left_out` do not count.
+std::optional<int64_t> element_count_but(std::span<const int64_t> dims,
+                                         std::optional<int64_t> left_out) {
   int64_t count = 1;
   bool empty = false;
   for (int64_t dim : dims) {
+    if (dim == left_out) continue;
     if (dim < 0) return std::nullopt;
     if (dim == 0) {
       empty = true;
@@ -110,6 +115,16 @@ std::optional<int64_t> checked_element_count(std::span<const int64_t> dims) {
     count *= dim;
   }
   return empty ? 0 : count;
+}
+
+}  // namespace
+
+std::optional<int64_t> checked_element_count(std::span<const int64_t> dims) {
+  return element_count_but(dims, std::nullopt);
+}
+
+bool has_sane_size(std::span<const int64_t> dims) {
+  return element_count_but(dims, kUnbounded).has_value();
 }
 
 bool same_but_layout(const Shape& a, const Shape& b) {

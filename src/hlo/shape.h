@@ -84,6 +84,8 @@ inline constexpr int64_t kMaxElements = int64_t{1} << 48;
 /// The product of non-negative dims; nothing if one is negative or it exceeds kMaxElements.
 /// Zero-sized dims do not hide an overflow of the others.
 std::optional<int64_t> checked_element_count(std::span<const int64_t> dims);
+/// Whether there is such a product of the dims that are known, those that are not kUnbounded.
+bool has_sane_size(std::span<const int64_t> dims);
 /// Equal up to layouts, recursively.
 bool same_but_layout(const Shape& a, const Shape& b);
 /// Equal dims (and dynamism) of two arrays; element types and layouts may differ.

@@ -1,7 +1,9 @@
 // Topological order that disturbs a given order as little as possible.
 #pragma once
 
+#include <algorithm>
 #include <functional>
+#include <numeric>
 #include <queue>
 #include <span>
 #include <vector>
@@ -17,6 +19,11 @@ struct Dependency {
 /// The nodes 0..n-1 so that each follows its dependencies; among those ready the smallest comes
 /// first, so a valid order is returned as it is. Nodes on a cycle, or behind one, are missing.
 inline std::vector<int> stable_order(int n, std::span<const Dependency> dependencies) {
+  std::vector<int> order(n);
+  std::iota(order.begin(), order.end(), 0);
+  if (std::all_of(dependencies.begin(), dependencies.end(),
+                  [](const Dependency& d) { return d.before < d.after; }))
+    return order;
   std::vector<int> waiting_for(n);
   std::vector<int> first(n + 1);  // of a node's dependents among all of them
   for (const Dependency& d : dependencies) {
@@ -31,8 +38,7 @@ inline std::vector<int> stable_order(int n, std::span<const Dependency> dependen
   for (int i = 0; i < n; ++i) {
     if (waiting_for[i] == 0) ready.push(i);
   }
-  std::vector<int> order;
-  order.reserve(n);
+  order.clear();
   while (!ready.empty()) {
     const int i = ready.top();
     ready.pop();

@@ -11,13 +11,8 @@ namespace heddle::hlo {
 namespace {
 
 bool has_sane_sizes(const Shape& shape) {
-  for (const Shape& element : shape.elements()) {
-    if (!has_sane_sizes(element)) return false;
-  }
-  if (!shape.is_unbounded()) return checked_element_count(shape.dims()).has_value();
-  std::vector<int64_t> dims = shape.dims();
-  std::erase(dims, kUnbounded);
-  return checked_element_count(dims).has_value();
+  return std::all_of(shape.elements().begin(), shape.elements().end(), has_sane_sizes) &&
+         has_sane_size(shape.dims());
 }
 
 Status verify_users(const Computation& computation) {
