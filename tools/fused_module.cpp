@@ -22,8 +22,7 @@ Result<FusedModule> fuse_text(std::string_view text, const std::string& file,
   };
   FusedModule result;
   HEDDLE_ASSIGN(result.original, hlo::read_text(text, file));
-  HEDDLE_ASSIGN(rewrite::Rewritten rewritten,
-                rewrite::rewritten(*result.original, {workspace_bytes}));
+  rewrite::Rewritten rewritten = rewrite::rewritten(*result.original, {workspace_bytes});
   result.report = std::move(rewritten.report);
   result.fused = rewritten.module ? std::move(rewritten.module) : result.original->copy();
   return result;

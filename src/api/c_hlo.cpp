@@ -30,7 +30,7 @@ Status fuse(const void* module, size_t size, heddle_device device, heddle_fused_
     HEDDLE_ASSIGN(const auto executable, Executable::build(graph, engines));
     return executable->workspace_bytes();
   };
-  HEDDLE_ASSIGN(rewrite::Report report, rewrite::rewrite(read, {workspace_bytes}));
+  rewrite::Report report = rewrite::rewrite(read, {workspace_bytes});
   auto fused = std::make_unique<heddle_fused_module>();
   if (!report.fusions.empty()) {
     auto bytes = hlo::write_proto(*read);

@@ -93,32 +93,51 @@ Poly Algebra::constant(double value) {
   return {{value, {}}};
 }
 
-AtomId Algebra::intern(Atom a) {
-  Key key{static_cast<int64_t>(a.kind)};
-  switch (a.kind) {
-    case AtomKind::element:
-    case AtomKind::indicator:
-      key.push_back(a.element.frame);
-      key.push_back(a.element.x->id());
-      for (const Index& index : a.element.at) {
-        key.push_back(INT64_MIN);
-        key.insert(key.end(), index.begin(), index.end());
-      }
-      break;
-    case AtomKind::function:
-    case AtomKind::weight:
-      key.push_back(static_cast<int64_t>(a.function));
-      key.push_back(a.argument);
-      break;
-    case AtomKind::sum:
-      key.insert(key.end(), a.sizes.begin(), a.sizes.end());
-      key.insert(key.end(), a.bound.begin(), a.bound.end());
-      append(key, a.product);
-      break;
+template <class Make>
+AtomId Algebra::intern_by_key(const Make& make) {
+  if (const auto known = atom_ids_.find(key_); known != atom_ids_.end()) return known->second;
+  const auto id = static_cast<AtomId>(atoms_.size());
+  atom_ids_.emplace(key_, id);
+  describe(make());
+  return id;
+}
+
+AtomId Algebra::intern(AtomKind kind, const Element& e, const Renaming& renaming) {
+  key_.assign({static_cast<int64_t>(kind), e.frame, e.x->id()});
+  for (const Index& index : e.at) {
+    key_.push_back(INT64_MIN);
+    for (Var v : index) key_.push_back(renaming.of(v));
   }
-  const auto [entry, added] = atom_ids_.try_emplace(std::move(key), atoms_.size());
-  if (added) describe(std::move(a));
-  return entry->second;
+  return intern_by_key([&] {
+    Atom a{kind, e};
+    for (Index& index : a.element.at)
+      for (Var& v : index) v = renaming.of(v);
+    return a;
+  });
+}
+
+AtomId Algebra::intern(AtomKind kind, Opcode function, PolyId argument) {
+  key_.assign({static_cast<int64_t>(kind), static_cast<int64_t>(function), argument});
+  return intern_by_key([&] {
+    Atom a{kind};
+    a.function = function;
+    a.argument = argument;
+    return a;
+  });
+}
+
+AtomId Algebra::intern_sum(std::vector<Var> bound, std::vector<int64_t> sizes, Product product) {
+  key_.assign({static_cast<int64_t>(AtomKind::sum)});
+  key_.insert(key_.end(), sizes.begin(), sizes.end());
+  key_.insert(key_.end(), bound.begin(), bound.end());
+  append(key_, product);
+  return intern_by_key([&] {
+    Atom a{AtomKind::sum};
+    a.bound = std::move(bound);
+    a.sizes = std::move(sizes);
+    a.product = std::move(product);
+    return a;
+  });
 }
 
 void Algebra::describe(Atom a) {
@@ -151,23 +170,21 @@ void Algebra::describe(Atom a) {
 }
 
 PolyId Algebra::intern(const Poly& poly) {
-  Key key;
-  int height = 0;
+  key_.clear();
   for (const Monomial& m : poly) {
-    key.push_back(std::bit_cast<int64_t>(m.coefficient));
-    key.push_back(static_cast<int64_t>(m.factors.size()));
-    append(key, m.factors);
-    height = std::max(height, this->height(m.factors));
+    key_.push_back(std::bit_cast<int64_t>(m.coefficient));
+    key_.push_back(static_cast<int64_t>(m.factors.size()));
+    append(key_, m.factors);
   }
-  const auto [entry, added] = poly_ids_.try_emplace(std::move(key), polys_.size());
-  if (added) {
-    polys_.push_back(poly);
-    poly_heights_.push_back(height);
-  }
-  return entry->second;
+  if (const auto known = poly_ids_.find(key_); known != poly_ids_.end()) return known->second;
+  const auto id = static_cast<PolyId>(polys_.size());
+  poly_ids_.emplace(key_, id);
+  int height = 0;
+  for (const Monomial& m : poly) height = std::max(height, this->height(m.factors));
+  polys_.push_back(poly);
+  poly_heights_.push_back(height);
+  return id;
 }
-
-Poly Algebra::atom(Atom a) { return {{1, {{intern(std::move(a)), 1}}}}; }
 
 int Algebra::height(const Product& product) const {
   int height = 0;
@@ -228,7 +245,9 @@ double Algebra::number(const Poly& poly) {
 }
 
 Poly Algebra::add(const Poly& a, const Poly& b) {
-  Poly result = a;
+  Poly result;
+  result.reserve(a.size() + b.size());
+  result.insert(result.end(), a.begin(), a.end());
   result.insert(result.end(), b.begin(), b.end());
   normalise(result);
   return result;
@@ -241,14 +260,14 @@ Poly Algebra::scale(const Poly& a, double factor) const {
   return result;
 }
 
-bool Algebra::join(Product& into, const Product& other) {
+Product Algebra::merged(const Product& first, const Product& second) {
   Product result;
-  auto a = into.begin();
-  auto b = other.begin();
-  while (a != into.end() || b != other.end()) {
-    if (b == other.end() || (a != into.end() && a->atom < b->atom)) {
+  result.reserve(first.size() + second.size());
+  auto a = first.begin(), b = second.begin();
+  while (a != first.end() || b != second.end()) {
+    if (b == second.end() || (a != first.end() && a->atom < b->atom)) {
       result.push_back(*a++);
-    } else if (a == into.end() || b->atom < a->atom) {
+    } else if (a == first.end() || b->atom < a->atom) {
       result.push_back(*b++);
     } else {
       const int exponent = a->exponent + b->exponent;
@@ -256,7 +275,11 @@ bool Algebra::join(Product& into, const Product& other) {
       ++a, ++b;
     }
   }
-  into = std::move(result);
+  return result;
+}
+
+bool Algebra::join(Product& into, const Product& other) {
+  into = merged(into, other);
   return simplify(into);
 }
 
@@ -267,8 +290,8 @@ bool Algebra::simplify(Product& product) {
     weighted = weighted || atoms_[p.atom].kind == AtomKind::weight;
   }
   if (!weighted || !implied_by_weight) return true;
-  const Product factors = product;
-  for (const Power& p : factors) {
+  for (size_t i = 0; i < product.size(); ++i) {
+    const Power p = product[i];
     if (atoms_[p.atom].kind != AtomKind::weight || p.exponent < 1) continue;
     const PolyId z = atoms_[p.atom].argument;
     auto known = implied_.find(z);
@@ -278,6 +301,7 @@ bool Algebra::simplify(Product& product) {
                                       [&, a = indicator](auto& q) { return q.atom == a; });
       if (found == product.end()) continue;
       if (!holds) return false;
+      if (found - product.begin() < static_cast<ptrdiff_t>(i)) --i;
       product.erase(found);
     }
   }
@@ -288,8 +312,8 @@ Poly Algebra::multiply(const Poly& a, const Poly& b) {
   Poly result;
   for (const Monomial& x : a)
     for (const Monomial& y : b) {
-      Monomial m{x.coefficient * y.coefficient, x.factors};
-      if (join(m.factors, y.factors)) result.push_back(std::move(m));
+      Monomial m{x.coefficient * y.coefficient, merged(x.factors, y.factors)};
+      if (simplify(m.factors)) result.push_back(std::move(m));
     }
   normalise(result);
   return result;
@@ -349,10 +373,7 @@ Poly Algebra::function(Opcode f, const Poly& argument) {
     if (f == Opcode::log && x > 0) return constant(std::log(x));
     if (f == Opcode::tanh) return constant(std::tanh(x));
   }
-  Atom a{AtomKind::function};
-  a.function = f;
-  a.argument = intern(argument);
-  return atom(std::move(a));
+  return atom(intern(AtomKind::function, f, intern(argument)));
 }
 
 Poly Algebra::reciprocal_of_sum(const Poly& sum) {
@@ -390,17 +411,10 @@ Poly Algebra::reciprocal_of_sum(const Poly& sum) {
     const Poly inverse = reciprocal_of_sum(*root);
     return multiply({common}, multiply(inverse, inverse));
   }
-  Atom a{AtomKind::function};
-  a.function = Opcode::divide;
-  a.argument = intern(rest);
-  return multiply({common}, atom(std::move(a)));
+  return multiply({common}, atom(intern(AtomKind::function, Opcode::divide, intern(rest))));
 }
 
-Poly Algebra::weight(PolyId z) {
-  Atom a{AtomKind::weight};
-  a.argument = z;
-  return atom(std::move(a));
-}
+Poly Algebra::weight(PolyId z) { return atom(intern(AtomKind::weight, Opcode::unknown, z)); }
 
 Poly Algebra::exponential(const Poly& argument, const std::vector<Var>& keys,
                           const std::function<bool(const Monomial&)>& belongs) {
@@ -507,8 +521,8 @@ Poly Algebra::sum_of_product(std::vector<Var> over, Product product, double coef
 AtomId Algebra::connected_sum(const std::vector<Var>& bound, const std::vector<int64_t>& sizes,
                               const Product& product) {
   // Names for the bound variables that depend on nothing but the sum's structure: each variable is
-  // described by the factors with it marked and all others blanked; what is then still equal is
-  // decided by trying every order.
+  // described by its size and, among those of that size, by the factors with it marked and all
+  // others blanked; what is then still equal is decided by trying every order.
   const int level = height(product) + 1;
   const Var blank = bound_name(level, 30), marked = bound_name(level, 29);
   struct Described {
@@ -517,16 +531,17 @@ AtomId Algebra::connected_sum(const std::vector<Var>& bound, const std::vector<i
   };
   std::vector<Described> described;
   const auto renamed_product = [&](const Renaming& renaming) {
-    Product renamed;
-    for (const Power& p : product) renamed.push_back({rename(p.atom, renaming), p.exponent});
-    std::sort(renamed.begin(), renamed.end());
-    return renamed;
+    Product result = renamed(product, renaming);
+    std::sort(result.begin(), result.end());
+    return result;
   };
   for (size_t i = 0; i < bound.size(); ++i) {
-    Renaming renaming;
-    for (Var other : bound) renaming[other] = other == bound[i] ? marked : blank;
     Key description{sizes[i]};
-    if (bound.size() > 1) append(description, renamed_product(renaming));
+    if (std::count(sizes.begin(), sizes.end(), sizes[i]) > 1) {
+      Renaming renaming;
+      for (Var other : bound) renaming[other] = other == bound[i] ? marked : blank;
+      append(description, renamed_product(renaming));
+    }
     described.push_back({std::move(description), bound[i]});
   }
   const auto before = [](const Described& a, const Described& b) {
@@ -550,39 +565,47 @@ AtomId Algebra::connected_sum(const std::vector<Var>& bound, const std::vector<i
       if (allowed) best = std::min(best, named(order));
     }
   }
-  Atom sum{AtomKind::sum};
+  std::vector<Var> names;
+  std::vector<int64_t> ordered_sizes;
   for (size_t i = 0; i < described.size(); ++i) {
-    sum.bound.push_back(bound_name(level, i));
-    sum.sizes.push_back(described[i].description[0]);
+    names.push_back(bound_name(level, i));
+    ordered_sizes.push_back(described[i].description[0]);
   }
-  sum.product = std::move(best);
-  return intern(std::move(sum));
+  return intern_sum(std::move(names), std::move(ordered_sizes), std::move(best));
 }
 
 AtomId Algebra::rename(AtomId id, const Renaming& renaming) {
-  if (std::none_of(renaming.begin(), renaming.end(), [&](const auto& r) {
-        return std::binary_search(supports_[id].begin(), supports_[id].end(), r.first);
-      }))
-    return id;
-  Atom a = atoms_[id];
-  switch (a.kind) {
-    case AtomKind::element:
-    case AtomKind::indicator:
-      for (Index& index : a.element.at)
-        for (Var& v : index)
-          if (const auto to = renaming.find(v); to != renaming.end()) v = to->second;
-      break;
-    case AtomKind::function:
-    case AtomKind::weight:
-      a.argument = intern(rename(Poly(polys_[a.argument]), renaming));
-      break;
-    case AtomKind::sum: {
-      Product renamed;
-      for (const Power& p : a.product) renamed.push_back({rename(p.atom, renaming), p.exponent});
-      return connected_sum(a.bound, a.sizes, renamed);
-    }
+  Key key{id};
+  for (Var v : supports_[id])
+    if (const auto to = renaming.find(v); to != renaming.end())
+      key.insert(key.end(), {v, to->second});
+  if (key.size() == 1) return id;
+  if (const auto known = renamed_.find(key); known != renamed_.end()) return known->second;
+  const AtomId result = renamed(id, renaming);
+  renamed_.emplace(std::move(key), result);
+  return result;
+}
+
+AtomId Algebra::renamed(AtomId id, const Renaming& renaming) {
+  // What is renamed on the way may move the atoms.
+  const Atom& a = atoms_[id];
+  const AtomKind kind = a.kind;
+  if (kind == AtomKind::element || kind == AtomKind::indicator)
+    return intern(kind, a.element, renaming);
+  if (kind == AtomKind::sum) {
+    const std::vector<Var> bound = a.bound;
+    const std::vector<int64_t> sizes = a.sizes;
+    return connected_sum(bound, sizes, renamed(Product(a.product), renaming));
   }
-  return intern(std::move(a));
+  const Opcode function = a.function;
+  return intern(kind, function, intern(rename(Poly(polys_[a.argument]), renaming)));
+}
+
+Product Algebra::renamed(const Product& product, const Renaming& renaming) {
+  Product result;
+  result.reserve(product.size());
+  for (const Power& p : product) result.push_back({rename(p.atom, renaming), p.exponent});
+  return result;
 }
 
 Poly Algebra::rename(const Poly& poly, const Renaming& renaming) {

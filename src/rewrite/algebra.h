@@ -70,8 +70,8 @@ class Algebra {
   static bool is_number(const Poly& poly);
   /// Of a polynomial that is one.
   static double number(const Poly& poly);
-  Poly element(const Element& e) { return atom({AtomKind::element, e}); }
-  Poly indicator(const Element& e) { return atom({AtomKind::indicator, e}); }
+  Poly element(const Element& e) { return atom(intern(AtomKind::element, e)); }
+  Poly indicator(const Element& e) { return atom(intern(AtomKind::indicator, e)); }
   /// f(argument); exp, log and the reciprocal (divide) are simplified where they can be. Of a sum
   /// the common factor is taken out, and a square becomes the square of a reciprocal, so that equal
   /// quotients are equal however they are written.
@@ -102,7 +102,6 @@ class Algebra {
   std::vector<Var> support(const Product& product) const;
   std::vector<Var> support(const Poly& poly) const;
 
-  using Renaming = std::map<Var, Var>;
   AtomId rename(AtomId id, const Renaming& renaming);
   Poly rename(const Poly& poly, const Renaming& renaming);
 
@@ -131,16 +130,27 @@ class Algebra {
  private:
   static constexpr size_t kMaxAtoms = 200000;
 
-  Poly atom(Atom a);
-  AtomId intern(Atom a);
+  static Poly atom(AtomId id) { return {{1, {{id, 1}}}}; }
+  /// `e`, with other variables in the stead of its own.
+  AtomId intern(AtomKind kind, const Element& e, const Renaming& renaming = {});
+  /// A function or a weight.
+  AtomId intern(AtomKind kind, hlo::Opcode function, PolyId argument);
+  AtomId intern_sum(std::vector<Var> bound, std::vector<int64_t> sizes, Product product);
+  /// The atom known by `key_`, which is made if it is new.
+  template <class Make>
+  AtomId intern_by_key(const Make& make);
   /// Keeps a new atom and what is known of it.
   void describe(Atom a);
+  /// rename() of an atom that has one of the variables.
+  AtomId renamed(AtomId id, const Renaming& renaming);
+  Product renamed(const Product& product, const Renaming& renaming);
   Poly reciprocal_of_sum(const Poly& sum);
   /// cancel() of the one sum whose reciprocal is a factor `p` of term `i`; nothing if not all of
   /// its terms are there.
   std::optional<Poly> cancelled(const Poly& a, size_t i, Power p);
   /// The product of two factor lists; false if it is identically 0.
   bool join(Product& into, const Product& other);
+  static Product merged(const Product& first, const Product& second);
   bool simplify(Product& product);
   Poly sum_of_product(std::vector<Var> over, Product product, double coefficient);
   AtomId connected_sum(const std::vector<Var>& bound, const std::vector<int64_t>& sizes,
@@ -153,7 +163,9 @@ class Algebra {
   std::vector<std::vector<Var>> supports_;
   std::vector<int> heights_;  // of nested sums
   std::vector<int> nesting_;  // of nested atoms of any kind
+  Key key_;                   // of the atom or polynomial that is being interned
   ByKey<AtomId> atom_ids_;
+  ByKey<AtomId> renamed_;  // by the atom and those of its variables that others stand for
   std::vector<Poly> polys_;
   ByKey<PolyId> poly_ids_;
   std::vector<int> poly_heights_;

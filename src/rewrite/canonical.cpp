@@ -110,12 +110,15 @@ Status canonicalise(hlo::Module& module) {
     HEDDLE_TRY(take_sums_of_one_away(*computation));
     HEDDLE_TRY(take_merged_dots_apart(*computation));
     HEDDLE_TRY(write_outer_products_as_multiplications(*computation));
+    computation->sort();
     merge_equal(computation, numbering);
     HEDDLE_TRY(add_sums_of_gradients(*computation));
     HEDDLE_TRY(write_sums_by_sums(*computation));
     take_sink_columns_apart(*computation);
   }
   module.remove_dead();
+  // Once for all that goes over them in order from here on.
+  for (Computation* computation : module.computations()) computation->sort();
   return module.verify();
 }
 

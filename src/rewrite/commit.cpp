@@ -63,8 +63,7 @@ class Writer {
     for (const CallResult& result : plan.results) shapes.emplace_back(result.type, result.dims);
     shapes.emplace_back(hlo::ElementType::u8, std::vector<int64_t>{plan.workspace_bytes});
     call.shape = hlo::Shape::tuple(std::move(shapes));
-    call.backend_config =
-        "{graph = " + hlo::quote(graph::write_text(plan.graph, graph::TextLayout::line)) + "}";
+    call.backend_config = "{graph = " + hlo::quote(plan.text) + "}";
     HEDDLE_ASSIGN(Instruction * made,
                   hlo::make_custom_call(home, operands, std::move(call),
                                         plan.backward ? "attention_backward" : "attention"));

@@ -38,7 +38,10 @@ bool is_rounding(const Instruction* convert) {
 }
 
 Index flat(const std::vector<Index>& at) {
+  size_t count = 0;
+  for (const Index& index : at) count += index.size();
   Index all;
+  all.reserve(count);
   for (const Index& index : at) all.insert(all.end(), index.begin(), index.end());
   return all;
 }
@@ -156,9 +159,9 @@ Element Elements::fresh(int frame, const Instruction* x) {
   return element;
 }
 
-std::optional<std::map<Var, Var>> Elements::renaming(const std::vector<Index>& from,
-                                                     const std::vector<Index>& to) const {
-  std::map<Var, Var> result;
+std::optional<Renaming> Elements::renaming(const std::vector<Index>& from,
+                                           const std::vector<Index>& to) const {
+  Renaming result;
   if (from.size() != to.size()) return std::nullopt;
   for (size_t i = 0; i < from.size(); ++i) {
     if (from[i].size() != to[i].size()) return std::nullopt;
@@ -172,8 +175,7 @@ std::optional<std::map<Var, Var>> Elements::renaming(const std::vector<Index>& f
 
 std::optional<std::vector<Index>> Elements::regroup(const std::vector<Index>& from,
                                                     const std::vector<int64_t>& dims) const {
-  Index all;
-  for (const Index& index : from) all.insert(all.end(), index.begin(), index.end());
+  const Index all = flat(from);
   std::vector<Index> result(dims.size());
   size_t next = 0;
   for (size_t i = 0; i < dims.size(); ++i) {

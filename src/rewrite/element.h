@@ -13,14 +13,10 @@
 
 #include "hlo/module.h"
 #include "rewrite/digits.h"
+#include "rewrite/index.h"
 #include "rewrite/separable.h"
 
 namespace heddle::rewrite {
-
-/// An index variable. Positive ones are free; negative ones are bound by a sum (algebra.h).
-using Var = int32_t;
-/// The place along one dimension: its digits, most significant first; none for a size of 1.
-using Index = std::vector<Var>;
 
 /// A computation as it runs: the entry, the body of a loop or a branch of a conditional that stands
 /// in another frame, or such a body at the iteration that another loop's body reads back, or such a
@@ -82,8 +78,8 @@ class Elements {
 
   /// Which digits of `to` stand where those of `from` do; nothing where the two count a dimension
   /// in other digits.
-  std::optional<std::map<Var, Var>> renaming(const std::vector<Index>& from,
-                                             const std::vector<Index>& to) const;
+  std::optional<Renaming> renaming(const std::vector<Index>& from,
+                                   const std::vector<Index>& to) const;
 
   /// The element behind all views.
   Element resolve(Element element);

@@ -13,7 +13,8 @@ using hlo::Opcode;
 
 Liveness::Liveness(const hlo::Module& module, const Callers& callers, const BranchReads& reads,
                    const Replaced& replaced)
-    : callers_(callers), reads_(reads), replaced_(replaced) {
+    : reads_(reads), replaced_(replaced), callers_(callers) {
+  live_.reserve(module.instruction_count());
   for (const Computation* computation : module.computations())
     for (const Instruction* x : computation->instructions())
       if ((x->is(Opcode::while_) || x->is(Opcode::conditional)) && !is_separable(callers_, x))

@@ -42,6 +42,15 @@ constexpr size_t kMaxBiases = 4;
 // Products of products: a power and a constant or two.
 constexpr int kMaxLevels = 8;
 
+/// The axes of what a gradient is of, its depth left out.
+struct GradientAxes {
+  std::vector<Var> q, k, v, all;  // these and dO's
+
+  const std::vector<Var>& of(Role role) const {
+    return role == Role::d_q ? q : role == Role::d_k ? k : v;
+  }
+};
+
 /// The gradient of the scores, as proved.
 struct Core {
   std::optional<Element> d_o;  // none: 1 everywhere
@@ -57,6 +66,7 @@ struct Core {
   Poly by_score;    // P * (D - sum P * D): the gradient of the score
   Poly by_product;  // the same where nothing but the product is hidden
   Poly by_dot;      // f' times that
+  GradientAxes axes;
 };
 
 class Backward {
@@ -208,7 +218,7 @@ class Backward {
     if (!names) return std::nullopt;
     const std::vector<Var> own = without(flat(forward.v.at), flat(forward.anchor.at));
     if (own.size() != depth.size()) return std::nullopt;
-    Algebra::Renaming all(names->begin(), names->end());
+    Renaming all = *names;
     for (size_t i = 0; i < own.size(); ++i) {
       if (elements_.size(own[i]) != elements_.size(depth[i])) return std::nullopt;
       all[own[i]] = depth[i];
@@ -426,6 +436,7 @@ class Backward {
       core.v = by.v;
       core.value_depth = algebra_.at(*d).bound;
       core.value_sizes = algebra_.at(*d).sizes;
+      core.axes = axes_of(core);
       if (!kept.empty()) core.keep = algebra_.at(kept[0].atom).element;
       // Where a weight is 0 in every hidden cell, the program may hide its gradient or not.
       const Poly everywhere = Algebra::constant(1);
@@ -505,6 +516,26 @@ class Backward {
     return found;
   }
 
+  /// Those of `core`, whose dO and V are known.
+  GradientAxes axes_of(const Core& core) const {
+    const auto axes = [](const Element& e, const std::vector<Var>& bound) {
+      return without(flat(e.at), bound);
+    };
+    GradientAxes result{axes(softmax_.score.q, softmax_.score.depth),
+                        axes(softmax_.score.k, softmax_.score.depth),
+                        axes(core.v, core.value_depth),
+                        {}};
+    result.all = result.q;
+    const auto add = [&](const std::vector<Var>& more) {
+      const std::vector<Var> added = without(more, result.all);
+      result.all.insert(result.all.end(), added.begin(), added.end());
+    };
+    add(result.k);
+    add(result.v);
+    if (core.d_o) add(axes(*core.d_o, core.value_depth));
+    return result;
+  }
+
   /// What follows for the scores of `dp`, the gradient of the weights.
   void fill_in(Core& core, const Poly& dp, const Poly& shown) {
     core.weighted = algebra_.multiply(softmax_.probability, dp);
@@ -526,7 +557,7 @@ class Backward {
   std::optional<Poly> at_depth(const Element& whole, const std::vector<Var>& bound,
                                const std::vector<int64_t>& sizes, const std::vector<Var>& by,
                                const std::optional<Element>& element) {
-    Algebra::Renaming renaming;
+    Renaming renaming;
     size_t next = 0;
     for (Var v : flat(whole.at)) {
       const auto found = std::find(bound.begin(), bound.end(), v);
@@ -542,58 +573,49 @@ class Backward {
   /// What `role` is in the labels of `place`; nothing if the labels cannot be its.
   std::optional<Poly> gradient(const Core& core, Role role, const Element& place,
                                const Score::Bias* bias) {
-    const std::vector<Var> labels = flat(place.at);
-    const auto axes = [&](const Element& e, const std::vector<Var>& bound) {
-      return without(flat(e.at), bound);
-    };
-    const std::vector<Var> q = axes(softmax_.score.q, softmax_.score.depth);
-    const std::vector<Var> k = axes(softmax_.score.k, softmax_.score.depth);
-    const std::vector<Var> v = axes(core.v, core.value_depth);
-    const std::vector<Var> d_o = core.d_o ? axes(*core.d_o, core.value_depth) : std::vector<Var>{};
-    std::vector<Var> all = q;
-    for (const auto* more : {&k, &v, &d_o}) {
-      const std::vector<Var> added = without(*more, all);
-      all.insert(all.end(), added.begin(), added.end());
-    }
-    const std::vector<Var>* own = role == Role::d_q ? &q : role == Role::d_k ? &k : &v;
-    std::vector<Var> added_axes;
-    if (role == Role::d_bias || role == Role::d_sink) {
-      if (!bias && (!softmax_.sink || !softmax_.sink->place)) return std::nullopt;
-      added_axes = flat((bias ? bias->element : *softmax_.sink->place).at);
-      own = &added_axes;
-    }
-    const std::vector<Var> depth = without(labels, all);
-    const std::vector<Var> present = without(labels, depth);
+    const bool is_added = role == Role::d_bias || role == Role::d_sink;
+    if (is_added && !bias && (!softmax_.sink || !softmax_.sink->place)) return std::nullopt;
+    const std::vector<Var> own =
+        is_added ? flat((bias ? bias->element : *softmax_.sink->place).at) : core.axes.of(role);
+    const std::vector<Var> labels = flat(place.at), depth = without(labels, core.axes.all);
     // The labels must be exactly the operand's axes, and its depth.
-    if (present.size() != own->size() || !without(present, *own).empty()) return std::nullopt;
-    const std::vector<Var> summed = without(all, *own);
-    if (role == Role::d_bias) {
-      if (!depth.empty()) return std::nullopt;
-      const Slope slope = derivative_by(algebra_, softmax_.score, *bias);
-      return algebra_.sum(summed, algebra_.add(algebra_.multiply(core.by_product, slope.of_product),
-                                               algebra_.multiply(core.by_score, slope.of_added)));
+    if (labels.size() - depth.size() != own.size() || (is_added && !depth.empty()) ||
+        !without(without(labels, depth), own).empty())
+      return std::nullopt;
+    // Of other labels only the depth's may differ, and places on the way to one result share these.
+    const AtomId of_bias = bias ? element_atom(bias->element) : -1;
+    const auto [known, is_new] = gradients_.try_emplace({role, of_bias, depth});
+    if (is_new) {
+      const std::vector<Var> summed = without(core.axes.all, own);
+      known->second =
+          is_added ? sum_added(core, summed, bias) : contracted(core, role, summed, depth);
     }
-    if (role == Role::d_sink)
-      return depth.empty()
-                 ? std::optional(algebra_.scale(
-                       algebra_.sum(without(summed, softmax_.score.keys),
-                                    algebra_.multiply(softmax_.sink_probability, core.mean)),
-                       -1))
-                 : std::nullopt;
-    std::optional<Poly> other;
-    Poly factor = core.by_dot;
-    if (role == Role::d_q) {
-      const Element& k = softmax_.score.k;
-      other = at_depth(k, softmax_.score.depth, depth_sizes(), depth, k);
-    } else if (role == Role::d_k) {
-      const Element& q = softmax_.score.q;
-      other = at_depth(q, softmax_.score.depth, depth_sizes(), depth, q);
-    } else {
-      other = at_depth(core.v, core.value_depth, core.value_sizes, depth, core.d_o);
-      factor = algebra_.multiply(softmax_.probability, core.kept);
-    }
-    if (!other) return std::nullopt;
-    return algebra_.sum(summed, algebra_.multiply(factor, *other));
+    return known->second;
+  }
+
+  /// The gradient of `bias`, or of the sink, summed over the axes that it lacks.
+  Poly sum_added(const Core& core, const std::vector<Var>& summed, const Score::Bias* bias) {
+    if (!bias)
+      return algebra_.scale(algebra_.sum(without(summed, softmax_.score.keys),
+                                         algebra_.multiply(softmax_.sink_probability, core.mean)),
+                            -1);
+    const Slope slope = derivative_by(algebra_, softmax_.score, *bias);
+    return algebra_.sum(summed, algebra_.add(algebra_.multiply(core.by_product, slope.of_product),
+                                             algebra_.multiply(core.by_score, slope.of_added)));
+  }
+
+  /// dQ, dK or dV, whose depth is labelled so; nothing if the depth is another.
+  std::optional<Poly> contracted(const Core& core, Role role, const std::vector<Var>& summed,
+                                 const std::vector<Var>& depth) {
+    const Score& score = softmax_.score;
+    const Element& other = role == Role::d_q ? score.k : score.q;
+    const auto by = role == Role::d_v
+                        ? at_depth(core.v, core.value_depth, core.value_sizes, depth, core.d_o)
+                        : at_depth(other, score.depth, depth_sizes(), depth, other);
+    if (!by) return std::nullopt;
+    const Poly factor =
+        role == Role::d_v ? algebra_.multiply(softmax_.probability, core.kept) : core.by_dot;
+    return algebra_.sum(summed, algebra_.multiply(factor, *by));
   }
 
   Algebra& algebra_;
@@ -601,6 +623,8 @@ class Backward {
   Region& region_;
   const Softmax& softmax_;
   const Match* forward_;
+  /// gradient() of the one core by its role, its bias and the labels of its depth.
+  std::map<std::tuple<Role, AtomId, std::vector<Var>>, std::optional<Poly>> gradients_;
   std::vector<Score::Bias> biases_;               // that the program computes gradients of
   std::map<const Instruction*, size_t> of_bias_;  // these gradients, by the bias
 };

@@ -13,6 +13,8 @@ using hlo::Opcode;
 
 namespace {
 
+constexpr size_t kUsualKey = 256;  // of most operations, in bytes
+
 void append(std::string& key, int64_t number) {
   key.append(reinterpret_cast<const char*>(&number), sizeof number);
 }
@@ -23,17 +25,28 @@ void append(std::string& key, std::string_view text) {
   key += text;
 }
 
+void append(std::string& key, std::span<const int64_t> numbers) {
+  append(key, static_cast<int64_t>(numbers.size()));
+  key.append(reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes());
+}
+
 /// A layout that is not said is the row-major one.
+bool is_row_major(const hlo::Layout& layout) {
+  const std::vector<int64_t>& dims = layout.minor_to_major;
+  return layout.rest.empty() && std::is_sorted(dims.rbegin(), dims.rend());
+}
+
 void append(std::string& key, const hlo::Shape& shape) {
-  if (shape.is_tuple()) {
-    append(key, static_cast<int64_t>(shape.elements().size()));
-    for (const hlo::Shape& element : shape.elements()) append(key, element);
-    return;
-  }
-  hlo::Shape row_major = shape;
-  row_major.set_default_layout();
-  append(key, !shape.layout() || shape == row_major ? hlo::to_string_without_layout(shape)
-                                                    : hlo::to_string(shape));
+  append(key, static_cast<int64_t>(shape.type()));
+  append(key, static_cast<int64_t>(shape.elements().size()));
+  for (const hlo::Shape& element : shape.elements()) append(key, element);
+  append(key, shape.dims());
+  for (int i = 0; i < shape.rank(); ++i) key += shape.is_dynamic(i) ? '<' : '=';
+  const bool says_layout = shape.layout() && !is_row_major(*shape.layout());
+  key += says_layout ? 'L' : 'R';
+  if (!says_layout) return;
+  append(key, shape.layout()->minor_to_major);
+  append(key, shape.layout()->rest);
 }
 
 void append(std::string& key, const hlo::SliceDimension& s) {
@@ -127,6 +140,7 @@ int64_t Numbering::number_of(const hlo::Literal& literal) {
 int64_t Numbering::operation(const Instruction* x) {
   if (equals_nothing(x)) return -1;
   std::string key;
+  key.reserve(kUsualKey);
   append(key, x->opcode_name());
   append(key, x->shape());
   append(key, x->parameter_number());

@@ -61,13 +61,13 @@ std::vector<Var> value_depth(const Match& match) {
 
 }  // namespace
 
-std::optional<Algebra::Renaming> same_attention(const Match& forward, const Match& backward,
-                                                const Elements& elements) {
+std::optional<Renaming> same_attention(const Match& forward, const Match& backward,
+                                       const Elements& elements) {
   const auto computation = [&](int frame) { return elements.frames()[frame].computation; };
   if (forward.anchor.x != backward.anchor.x ||
       computation(forward.anchor.frame) != computation(backward.anchor.frame))
     return std::nullopt;
-  Algebra::Renaming names;
+  Renaming names;
   // The backward's frames are those of the forward, or as they are read back.
   const auto are_one = [&](int a, int b) {
     int of_forward = forward.anchor.frame, of_backward = backward.anchor.frame;
@@ -84,7 +84,7 @@ std::optional<Algebra::Renaming> same_attention(const Match& forward, const Matc
     for (size_t i = 0; i < a.at.size(); ++i) {
       if (a.at[i].size() != b.at[i].size()) return false;
       for (size_t j = 0; j < a.at[i].size(); ++j)
-        if (names.try_emplace(a.at[i][j], b.at[i][j]).first->second != b.at[i][j]) return false;
+        if (names.try_emplace(a.at[i][j], b.at[i][j]) != b.at[i][j]) return false;
     }
     return true;
   };
@@ -93,8 +93,7 @@ std::optional<Algebra::Renaming> same_attention(const Match& forward, const Matc
     const std::vector<Var> a = value_depth(forward), b = value_depth(backward);
     if (a.size() != b.size()) return false;
     for (size_t i = 0; i < a.size(); ++i)
-      if (elements.size(a[i]) != elements.size(b[i]) ||
-          names.try_emplace(a[i], b[i]).first->second != b[i])
+      if (elements.size(a[i]) != elements.size(b[i]) || names.try_emplace(a[i], b[i]) != b[i])
         return false;
     return true;
   };

@@ -111,6 +111,7 @@ struct Plan {
   int home = 0;
   Element anchor;
   graph::Graph graph;
+  std::string text;                 // of the graph, written once all is planned
   std::vector<Operand> operands;    // by ascending uid
   std::vector<CallResult> results;  // by ascending uid; a forward's are O, then statistics
   int64_t workspace_bytes = 0;
@@ -152,14 +153,14 @@ Result<Plan> plan_forward(Elements& elements, const Match& match, bool stats,
 /// The forward call that gives a backward its O and statistics.
 struct ForwardCall {
   const Plan& plan;
-  int number = 0;           // among the plans
-  Algebra::Renaming names;  // from the labels of its match to those of the backward's
+  int number = 0;  // among the plans
+  Renaming names;  // from the labels of its match to those of the backward's
 };
 
 /// How the labels of `forward` are called in `backward`, if both are of one attention: of the same
 /// softmax (perhaps that of the iteration that a loop reads back), values and dropout.
-std::optional<Algebra::Renaming> same_attention(const Match& forward, const Match& backward,
-                                                const Elements& elements);
+std::optional<Renaming> same_attention(const Match& forward, const Match& backward,
+                                       const Elements& elements);
 
 /// The backward call, reading O and statistics of `forward`.
 Result<Plan> plan_backward(Elements& elements, const Match& match, const ForwardCall& forward,

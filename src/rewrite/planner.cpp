@@ -33,10 +33,9 @@ std::optional<DataType> data_type(ElementType type) {
 
 bool is_half(ElementType type) { return type == ElementType::bf16 || type == ElementType::f16; }
 
-Element renamed(Element element, const Algebra::Renaming& names) {
+Element renamed(Element element, const Renaming& names) {
   for (Index& index : element.at)
-    for (Var& v : index)
-      if (const auto to = names.find(v); to != names.end()) v = to->second;
+    for (Var& v : index) v = names.of(v);
   return element;
 }
 
@@ -373,8 +372,7 @@ TensorId Planner::statistic(const char* name) {
   return tensor(name, type, {o[0], o[1], o[2], 1}, {o[1] * o[2], o[2], 1, 1});
 }
 
-std::optional<Element> Planner::stacked_result(const CallResult& result,
-                                               const Algebra::Renaming& names) {
+std::optional<Element> Planner::stacked_result(const CallResult& result, const Renaming& names) {
   if (!result.target || result.factor != 1 || !result.times.empty()) return std::nullopt;
   Element place = result.place;
   place.frame = match_.anchor.frame;
@@ -432,7 +430,11 @@ Element Planner::as_result(const Element& place) const {
     if (!renaming) continue;
     Element target = result->place;
     for (Index& index : target.at)
-      for (Var& v : index) v = renaming->at(v);
+      for (Var& v : index) {
+        const auto to = renaming->find(v);
+        if (to == renaming->end()) return place;
+        v = to->second;
+      }
     return target;
   }
   return place;

@@ -17,7 +17,7 @@ std::optional<DataType> data_type(hlo::ElementType type);
 /// Whether `type` is a float of 16 bits.
 bool is_half(hlo::ElementType type);
 /// `element` with its labels replaced.
-Element renamed(Element element, const Algebra::Renaming& names);
+Element renamed(Element element, const Renaming& names);
 
 class Planner {
  public:
@@ -94,7 +94,7 @@ class Planner {
 
   /// O as the forward call, which stands in the body that home reads back, leaves it in a stack
   /// that home reads; nothing if no stack holds it.
-  std::optional<Element> stacked_result(const CallResult& result, const Algebra::Renaming& names);
+  std::optional<Element> stacked_result(const CallResult& result, const Renaming& names);
 
   bool carries() const { return carries_; }
   Plan take() { return std::move(plan_); }

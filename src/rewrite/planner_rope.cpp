@@ -48,8 +48,7 @@ std::optional<Rotation> renamed_to(const Elements& elements, const Rotation& rot
   if (!names) return std::nullopt;
   std::vector<Index> own = rotation.y.at;
   for (Index& index : own)
-    for (Var& v : index)
-      if (const auto to = names->find(v); to != names->end()) v = to->second;
+    for (Var& v : index) v = names->of(v);
   return relabelled(elements, rotation, own);
 }
 

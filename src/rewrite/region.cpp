@@ -253,7 +253,7 @@ void Region::classify_slice(int frame, const Instruction* x) {
 
 std::optional<std::vector<Index>> Region::labelled_as(const Member& member, const Element& here,
                                                       const Element& behind) const {
-  std::map<Var, Var> names;
+  Renaming names;
   for (size_t i = 0; i < behind.at.size(); ++i) {
     if (behind.at[i].size() != member.place.at[i].size()) return std::nullopt;
     for (size_t j = 0; j < behind.at[i].size(); ++j) names[behind.at[i][j]] = member.place.at[i][j];

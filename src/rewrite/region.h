@@ -90,8 +90,8 @@ class Region {
   void find_keys();
   Member* lookup(int frame, const hlo::Instruction* x);
 
-  /// The value of what is nothing to expand, or known; nothing for the rest.
-  std::optional<Poly> known_value(const Element& place);
+  /// The value of what is nothing to expand, or known; null for the rest. Until the next one.
+  const Poly* known_value(const Element& place);
   /// Of an element whose elementwise operands have known values.
   Poly expand(const Element& element);
   /// Operand `i` of a sum.
@@ -127,6 +127,7 @@ class Region {
   int walked_ = 0;                                  // the frame that is being walked
   std::set<size_t> expected_;                       // positions in the frame that is being walked
   ByKey<Poly> values_;
+  Poly unknown_;  // the value last asked for beyond what the algebra expands
   MaskValues mask_values_;
   int nested_ = 0;  // sums inside of sums, as they are being expanded
 };

@@ -54,17 +54,19 @@ bool is_plain(const Algebra& algebra, const Poly& term) {
 
 }  // namespace
 
-std::optional<Poly> Region::known_value(const Element& place) {
-  if (algebra_.exhausted()) return algebra_.element(place);
-  if (const auto known = values_.find(key_of(place)); known != values_.end()) return known->second;
-  if (auto value = mask_values_.value(place)) return value;
-  if (!find(place.frame, place.x) || !is_wide_floating(place.x->shape().type()))
-    return algebra_.element(place);
-  return std::nullopt;
+const Poly* Region::known_value(const Element& place) {
+  if (algebra_.exhausted()) return &(unknown_ = algebra_.element(place));
+  Key key = key_of(place);
+  if (const auto known = values_.find(key); known != values_.end()) return &known->second;
+  std::optional<Poly> value = mask_values_.value(place);
+  if (!value && (!find(place.frame, place.x) || !is_wide_floating(place.x->shape().type())))
+    value = algebra_.element(place);
+  return value ? &values_.emplace(std::move(key), std::move(*value)).first->second : nullptr;
 }
 
 Poly Region::value(const Element& element) {
   const Element place = elements_.resolve(element);
+  if (const Poly* known = known_value(place)) return *known;
   // Operands before what is made of them: the program may be deep, the stack is not.
   std::vector<Element> work{place};
   while (!work.empty()) {

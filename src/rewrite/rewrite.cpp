@@ -46,8 +46,11 @@ class Rewriter {
       drop_what_saves_nothing();
       keep_what_is_needed();
     } while (replan_);
-    for (const auto& plan : plans_)
-      if (plan) report_.fusions.push_back(described(*plan));
+    for (auto& plan : plans_) {
+      if (!plan) continue;
+      plan->text = graph::write_text(plan->graph, graph::TextLayout::line);
+      report_.fusions.push_back(described(*plan));
+    }
     if (report_.fusions.empty()) return std::move(report_);
     HEDDLE_TRY(commit(module_, elements_, plans_));
     HEDDLE_TRY(remove_dead_state(module_, reads_));
@@ -150,7 +153,7 @@ class Rewriter {
         Status status = plan_pair(*matches_[i], scaled, match, static_cast<int>(i), *names);
         if (status.is_ok() || here) return status;
       }
-    Algebra::Renaming same;
+    Renaming same;
     return plan_pair(match, match, match, static_cast<int>(plans_.size()), same);
   }
 
@@ -169,7 +172,7 @@ class Rewriter {
   /// The forward as plan `number`, with statistics, and after it the backward, `match` as it is
   /// beside that forward, of `found`.
   Status plan_pair(const Match& forward_match, const Match& match, const Match& found, int number,
-                   const Algebra::Renaming& names) {
+                   const Renaming& names) {
     HEDDLE_ASSIGN(Plan forward, plan_forward(elements_, forward_match, true, surroundings_));
     HEDDLE_TRY(admit(forward));
     HEDDLE_ASSIGN(Plan backward,
@@ -261,7 +264,7 @@ class Rewriter {
     fusion.sink = plan.sink;
     fusion.dropout = plan.dropout;
     fusion.score = plan.score;
-    fusion.graph = graph::write_text(plan.graph, graph::TextLayout::line);
+    fusion.graph = plan.text;
     return fusion;
   }
 
@@ -307,8 +310,7 @@ Result<Report> fuse_safely(const hlo::Module& module, const Options& options,
 
 }  // namespace
 
-Result<Rewritten> rewritten(const hlo::Module& module, const Options& options) {
-  HEDDLE_TRY(module.verify());
+Rewritten rewritten(const hlo::Module& module, const Options& options) {
   Rewritten result;
   Result<Report> fused = fuse_safely(module, options, result.module);
   if (fused) result.report = std::move(*fused);
@@ -319,8 +321,8 @@ Result<Rewritten> rewritten(const hlo::Module& module, const Options& options) {
   return result;
 }
 
-Result<Report> rewrite(std::unique_ptr<hlo::Module>& module, const Options& options) {
-  HEDDLE_ASSIGN(Rewritten result, rewritten(*module, options));
+Report rewrite(std::unique_ptr<hlo::Module>& module, const Options& options) {
+  Rewritten result = rewritten(*module, options);
   if (result.module) module = std::move(result.module);
   return std::move(result.report);
 }

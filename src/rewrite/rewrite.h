@@ -49,12 +49,13 @@ struct Rewritten {
   std::unique_ptr<hlo::Module> module;  // null where nothing is fused
 };
 
-/// What becomes of `module`, which stays as it is. Fails only if it does not verify.
-Result<Rewritten> rewritten(const hlo::Module& module, const Options& options);
+/// What becomes of `module`, which has passed verify(), as what readers give has, and stays as it
+/// is.
+Rewritten rewritten(const hlo::Module& module, const Options& options);
 
-/// Rewrites `module` in place. Where nothing is fused the module is exactly what it was, also where
-/// anything fails or throws on the way. Fails only if the module itself does not verify.
-Result<Report> rewrite(std::unique_ptr<hlo::Module>& module, const Options& options);
+/// Rewrites `module`, which has passed verify(), in place. Where nothing is fused the module is
+/// exactly what it was, also where anything fails or throws on the way.
+Report rewrite(std::unique_ptr<hlo::Module>& module, const Options& options);
 
 /// Makes `report` say that nothing of `module` is fused after all, because of `why`.
 void give_up(Report& report, const hlo::Module& module, const Status& why);

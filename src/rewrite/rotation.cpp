@@ -311,8 +311,7 @@ std::optional<Rotation> relabelled(const Elements& elements, const Rotation& rot
   if (!renaming) return std::nullopt;
   Rotation result = rotation;
   const auto rename = [&](Index& index) {
-    for (Var& v : index)
-      if (const auto to = renaming->find(v); to != renaming->end()) v = to->second;
+    for (Var& v : index) v = renaming->of(v);
   };
   rename(result.columns);
   for (Element* e : {&result.y, &result.x, &result.cosines.place, &result.sines.place})

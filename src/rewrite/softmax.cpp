@@ -114,15 +114,14 @@ std::vector<Element> elements_in(const Algebra& algebra, AtomId atom) {
 
 /// What makes of `bound` in `read` the `axes` that stand in their places in `whole`; nothing if
 /// they are not all there, or `read` is of another value.
-std::optional<Algebra::Renaming> renaming_by(const Element& whole, const Element& read,
-                                             const std::vector<Var>& bound,
-                                             const std::vector<Var>& axes) {
+std::optional<Renaming> renaming_by(const Element& whole, const Element& read,
+                                    const std::vector<Var>& bound, const std::vector<Var>& axes) {
   if (read.frame != whole.frame || read.x != whole.x) return std::nullopt;
   const auto contains = [](const std::vector<Var>& in, Var v) {
     return std::find(in.begin(), in.end(), v) != in.end();
   };
   const Index from = flat(read.at), to = flat(whole.at);
-  Algebra::Renaming renaming;
+  Renaming renaming;
   std::set<Var> named;
   for (size_t i = 0; i < from.size(); ++i)
     if (contains(axes, to[i]) && contains(bound, from[i])) named.insert(renaming[from[i]] = to[i]);
@@ -132,9 +131,8 @@ std::optional<Algebra::Renaming> renaming_by(const Element& whole, const Element
 
 /// How the bound variables of a sum that holds the softmax's weight are named by `axes` of
 /// `whole`, the queries or keys.
-std::optional<Algebra::Renaming> name_axes(Algebra& algebra, const Softmax& softmax,
-                                           const Element& whole, const std::vector<Var>& axes,
-                                           AtomId id) {
+std::optional<Renaming> name_axes(Algebra& algebra, const Softmax& softmax, const Element& whole,
+                                  const std::vector<Var>& axes, AtomId id) {
   const Atom sum = algebra.at(id);
   if (sum.kind != AtomKind::sum || sum.bound.size() != axes.size()) return std::nullopt;
   const auto weight = std::find_if(sum.product.begin(), sum.product.end(), [&](const Power& p) {
@@ -152,13 +150,13 @@ std::optional<Algebra::Renaming> name_axes(Algebra& algebra, const Softmax& soft
 
 }  // namespace
 
-std::optional<Algebra::Renaming> name_keys(Algebra& algebra, const Softmax& softmax,
-                                           const std::vector<Var>& keys, AtomId id) {
+std::optional<Renaming> name_keys(Algebra& algebra, const Softmax& softmax,
+                                  const std::vector<Var>& keys, AtomId id) {
   return name_axes(algebra, softmax, softmax.score.k, keys, id);
 }
 
-std::optional<Algebra::Renaming> name_rows(Algebra& algebra, const Softmax& softmax,
-                                           const std::vector<Var>& rows, AtomId id) {
+std::optional<Renaming> name_rows(Algebra& algebra, const Softmax& softmax,
+                                  const std::vector<Var>& rows, AtomId id) {
   return name_axes(algebra, softmax, softmax.score.q, rows, id);
 }
 

@@ -32,10 +32,10 @@ std::optional<Softmax> with_sink(Algebra& algebra, Region& region, const Softmax
 
 /// How the bound variables of a sum that holds the softmax's weight are named by the region's keys;
 /// nothing if the sum does not run over all keys and only them.
-std::optional<Algebra::Renaming> name_keys(Algebra& algebra, const Softmax& softmax,
-                                           const std::vector<Var>& keys, AtomId sum);
+std::optional<Renaming> name_keys(Algebra& algebra, const Softmax& softmax,
+                                  const std::vector<Var>& keys, AtomId sum);
 /// The same of `rows`, axes of the queries.
-std::optional<Algebra::Renaming> name_rows(Algebra& algebra, const Softmax& softmax,
-                                           const std::vector<Var>& rows, AtomId sum);
+std::optional<Renaming> name_rows(Algebra& algebra, const Softmax& softmax,
+                                  const std::vector<Var>& rows, AtomId sum);
 
 }  // namespace heddle::rewrite

@@ -52,6 +52,9 @@ TEST(Numbering, EveryAttributeCounts) {
   EXPECT_FALSE(are_one("", pad + "0_1x0_1", pad + "0_1x1_0"));
   EXPECT_FALSE(are_one("", "f32[8,8]{1,0} copy(x)", "f32[8,8]{0,1} copy(x)"));
   EXPECT_TRUE(are_one("", "f32[8,8]{1,0} negate(x)", "f32[8,8] negate(x)"));
+  EXPECT_FALSE(are_one("", "f32[8,8]{1,0} negate(x)", "f32[8,8]{1,0:T(8,128)} negate(x)"));
+  EXPECT_FALSE(are_one("", "f32[8,8] negate(x)", "f32[<=8,8] negate(x)"));
+  EXPECT_FALSE(are_one("", "f32[8,8] copy(x)", "bf16[8,8] convert(x)"));
 }
 
 std::string reducer(const std::string& name, const std::string& body) {
