@@ -318,7 +318,7 @@ TensorId Planner::add_result(std::string name, Replaced replaced, const Axes& ax
     if (const Index own = flat(result.place.at); std::find(own.begin(), own.end(), v) == own.end())
       result.summed.push_back(v);
   // What constants and their products are off by.
-  const double step = plan_.dtype == ElementType::f64 ? 1e-14 : 1e-6;
+  const double step = plan_.dtype == ElementType::f64 ? 1e-14 : 5e-7;
   result.factor = std::abs(replaced.factor - 1) < step ? 1 : replaced.factor;
   const auto view = view_of(elements_, result.place, axes);
   result.direct = view->direct;

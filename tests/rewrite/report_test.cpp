@@ -59,10 +59,10 @@ TEST(Report, TellsRoundingsOfWhatChoosesABranchApart) {
   EXPECT_EQ(fused("10"), 0);
 }
 
-// Of a softmax, and of weights that a mask multiplies first, whose sum looks like an output.
+// Of exponentials, and of weights that a mask multiplies first, whose sum looks like an output.
 TEST(Report, NamesSumsOfWeightsAndANumber) {
-  for (const char* name : {"forms/renormalised_grad", "forms/masked_and_renormalised_grad",
-                           "forms/epsilon_beside_the_sum_grad"}) {
+  for (const char* name :
+       {"forms/masked_and_renormalised_grad", "forms/epsilon_beside_the_sum_grad"}) {
     const Rewritten programs = rewritten(program_text(name));
     EXPECT_EQ(programs.forwards() + programs.backwards(), 0) << name;
     EXPECT_NE(programs.reasons().find("their sum and a number more"), std::string::npos)

@@ -61,6 +61,13 @@ def normalised_late(q, k, v):
     return o / jnp.einsum("bhqo->bqho", e.sum(-1, keepdims=True))
 
 
+@both(QB, KB, VB, out=OB)
+def renormalised(q, k, v):
+    """By a sum that is 1, and an epsilon."""
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
+    return jnp.einsum("bhqk,bkhd->bqhd", p / (p.sum(-1, keepdims=True) + 1e-6), v)
+
+
 @both(QB, KG, VG, out=OB)
 def grouped_by_repeat(q, k, v):
     k, v = jnp.repeat(k, R, 2), jnp.repeat(v, R, 2)

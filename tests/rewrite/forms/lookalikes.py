@@ -85,12 +85,6 @@ def epsilon_beside_the_sum(q, k, v):
     return jnp.einsum("bhqk,bkhd->bqhd", e / (e.sum(-1, keepdims=True) + 1e-6), v)
 
 
-@both(QB, KB, VB, out=OB)
-def renormalised(q, k, v):
-    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
-    return jnp.einsum("bhqk,bkhd->bqhd", p / (p.sum(-1, keepdims=True) + 1e-6), v)
-
-
 @both(QB, KB, VB, shape(B, 1, 1, K), out=OB)
 def masked_and_renormalised(q, k, v, mask):
     p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k)) * mask
