@@ -7,6 +7,7 @@
 #include "../ptx/shared.cuh"
 #include "../ptx/sync.cuh"
 #include "../tile/shared_tile.cuh"
+#include "../tile/turned_bytes.cuh"
 
 namespace heddle::sm90 {
 
@@ -43,24 +44,18 @@ struct Fp8TurnedKeys {
   }
 
   HEDDLE_DEVICE static void turn(u32 shared, int eight, int column) {
-    u32 turned[4][2];  // [column][four keys]
+    u32 turned[2][4];  // [four keys][column]
 #pragma unroll
     for (int quad = 0; quad < 2; ++quad) {
       const int key = eight / 2 * 16 + eight % 2 * 4 + 2 * quad;
-      const u32 a = word(shared, key, column), b = word(shared, key + 8, column);
-      const u32 c = word(shared, key + 1, column), d = word(shared, key + 9, column);
-      const u32 ab_low = __byte_perm(a, b, 0x5140), ab_high = __byte_perm(a, b, 0x7362);
-      const u32 cd_low = __byte_perm(c, d, 0x5140), cd_high = __byte_perm(c, d, 0x7362);
-      turned[0][quad] = __byte_perm(ab_low, cd_low, 0x5410);
-      turned[1][quad] = __byte_perm(ab_low, cd_low, 0x7632);
-      turned[2][quad] = __byte_perm(ab_high, cd_high, 0x5410);
-      turned[3][quad] = __byte_perm(ab_high, cd_high, 0x7632);
+      tile::turn_bytes(word(shared, key, column), word(shared, key + 8, column),
+                       word(shared, key + 1, column), word(shared, key + 9, column), turned[quad]);
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       ptx::store_shared(shared + Main::kAt.turned_k +
                             Tile::chunk_offset(4 * column + i, eight / 2) + eight % 2 * 8,
-                        turned[i][0], turned[i][1]);
+                        turned[0][i], turned[1][i]);
   }
 };
 

@@ -9,6 +9,7 @@
 
 #include "../attention/operand.cuh"
 #include "../ptx/global.cuh"
+#include "../tile/turned_bytes.cuh"
 #include "fp8_arguments.h"
 
 namespace heddle::sm90 {
@@ -53,23 +54,17 @@ struct Fp8Values {
 
   /// 16 keys of four columns.
   HEDDLE_DEVICE static void write_chunk(const u32* rows, int chunk, int column, u8* out) {
-    u32 turned[4][4];  // [column][four keys]
+    u32 turned[4][4];  // [four keys][column]
 #pragma unroll
     for (int quad = 0; quad < 4; ++quad) {
       const int key = 16 * chunk + 2 * quad;
-      const u32 a = rows[word(key, column)], b = rows[word(key + 1, column)];
-      const u32 c = rows[word(key + 8, column)], d = rows[word(key + 9, column)];
-      const u32 ab_low = __byte_perm(a, b, 0x5140), ab_high = __byte_perm(a, b, 0x7362);
-      const u32 cd_low = __byte_perm(c, d, 0x5140), cd_high = __byte_perm(c, d, 0x7362);
-      turned[0][quad] = __byte_perm(ab_low, cd_low, 0x5410);
-      turned[1][quad] = __byte_perm(ab_low, cd_low, 0x7632);
-      turned[2][quad] = __byte_perm(ab_high, cd_high, 0x5410);
-      turned[3][quad] = __byte_perm(ab_high, cd_high, 0x7632);
+      tile::turn_bytes(rows[word(key, column)], rows[word(key + 1, column)],
+                       rows[word(key + 8, column)], rows[word(key + 9, column)], turned[quad]);
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       *reinterpret_cast<uint4*>(out + (4 * column + i) * kFp8Keys + 16 * chunk) =
-          make_uint4(turned[i][0], turned[i][1], turned[i][2], turned[i][3]);
+          make_uint4(turned[0][i], turned[1][i], turned[2][i], turned[3][i]);
   }
 };
 
