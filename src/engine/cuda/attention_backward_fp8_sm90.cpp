@@ -1,5 +1,7 @@
 #include "engine/cuda/attention_backward_fp8_sm90.h"
 
+#include <string_view>
+
 #include "core/rounding.h"
 #include "engine/cuda/attention_backward_sm90.h"
 #include "engine/cuda/attention_check.h"
@@ -217,9 +219,10 @@ Result<Lowering> lower_backward_fp8_sm90(const Fp8AttentionBackwardProblem& prob
   planned.prepare = lowering.add_kernel(rows_unit(config, kPrepareName, "Rows::prepare"),
                                         kBackwardSm90RowThreads);
   for (const auto& [name, launch] : launches_of_backward_sm90(attention, config)) {
-    if (name == kBackwardSm90Names[0]) planned.prepare_launch = launch;
-    if (name == kBackwardSm90Names[1]) planned.main_launch = launch;
-    if (name == kBackwardSm90Names[2]) {
+    const std::string_view of = name;  // equal literals need not be at one address
+    if (of == kBackwardSm90Names[0]) planned.prepare_launch = launch;
+    if (of == kBackwardSm90Names[1]) planned.main_launch = launch;
+    if (of == kBackwardSm90Names[2]) {
       planned.finish = lowering.add_kernel(rows_unit(config, kFinishName, "Rows::finish"),
                                            kBackwardSm90RowThreads);
       planned.finish_launch = launch;

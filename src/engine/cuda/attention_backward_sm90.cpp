@@ -375,7 +375,7 @@ std::vector<KernelUnit> backward_sm90_units(const AttentionBackwardStructure& st
              "}}\n",
              argument_layout_source(layout), common, with,
              passed_bytes<sm90::BackwardArguments>(layout), threads,
-             name == kBackwardSm90Names[1] ? config.blocks : 1, name,
+             std::string_view(name) == kBackwardSm90Names[1] ? config.blocks : 1, name,
              pairs ? "  if (*arguments.problem.forward.fallback != 0) return;\n" : "", body),
          summary_of<sm90::BackwardConfig>(config)});
   };
