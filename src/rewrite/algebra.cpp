@@ -33,7 +33,7 @@ void append(Key& key, const Product& product) {
 
 /// b, if a = b * b for a sum b of two terms without a minus sign; its terms are as a's first and
 /// last.
-std::optional<Poly> square_root(const Poly& a) {
+std::optional<Poly> square_root(const Poly& a, double folded) {
   if (a.size() != 3) return std::nullopt;
   Poly roots;
   std::optional<Monomial> mixed;
@@ -66,7 +66,7 @@ std::optional<Poly> square_root(const Poly& a) {
   }
   std::erase_if(product, [](const Power& p) { return p.exponent == 0; });
   const double expected = 2 * roots[0].coefficient * roots[1].coefficient;
-  if (product != mixed->factors || std::abs(mixed->coefficient - expected) > 1e-6 * expected)
+  if (product != mixed->factors || std::abs(mixed->coefficient - expected) > folded * expected)
     return std::nullopt;
   return roots;
 }
@@ -207,7 +207,7 @@ std::vector<Var> Algebra::support(const Poly& poly) const {
   return ascending(std::move(all));
 }
 
-void Algebra::normalise(Poly& poly) {
+void Algebra::normalise(Poly& poly) const {
   std::sort(poly.begin(), poly.end(), [](const Monomial& a, const Monomial& b) {
     if (a.factors != b.factors) return a.factors < b.factors;
     const double size_a = std::abs(a.coefficient), size_b = std::abs(b.coefficient);
@@ -219,7 +219,9 @@ void Algebra::normalise(Poly& poly) {
       ++i;
       continue;
     }
-    Monomial sum{std::abs(a + b) <= 1e-7 * std::abs(a) ? 0 : a + b, std::move(poly[i].factors)};
+    // What is left is small beside a: a tenth of what folding is allowed elsewhere.
+    Monomial sum{std::abs(a + b) <= folded_ / 10 * std::abs(a) ? 0 : a + b,
+                 std::move(poly[i].factors)};
     poly.erase(poly.begin() + static_cast<ptrdiff_t>(i));
     poly.erase(poly.begin() + static_cast<ptrdiff_t>(--i));
     if (sum.coefficient != 0) {
@@ -244,7 +246,7 @@ double Algebra::number(const Poly& poly) {
   return sum;
 }
 
-Poly Algebra::add(const Poly& a, const Poly& b) {
+Poly Algebra::add(const Poly& a, const Poly& b) const {
   Poly result;
   result.reserve(a.size() + b.size());
   result.insert(result.end(), a.begin(), a.end());
@@ -407,7 +409,7 @@ Poly Algebra::reciprocal_of_sum(const Poly& sum) {
     rest.push_back(std::move(left));
   }
   normalise(rest);
-  if (const auto root = square_root(rest)) {
+  if (const auto root = square_root(rest, folded_)) {
     const Poly inverse = reciprocal_of_sum(*root);
     return multiply({common}, multiply(inverse, inverse));
   }
@@ -639,13 +641,14 @@ bool Algebra::is_nonnegative(const Poly& poly) const {
   });
 }
 
-std::optional<double> Algebra::ratio(const Poly& a, const Poly& b) {
+std::optional<double> Algebra::ratio(const Poly& a, const Poly& b) const {
   if (a.size() != b.size() || a.empty()) return std::nullopt;
   const double factor = a[0].coefficient / b[0].coefficient;
   for (size_t i = 0; i < a.size(); ++i) {
     if (a[i].factors != b[i].factors) return std::nullopt;
     const double expected = factor * b[i].coefficient;
-    if (!(std::abs(a[i].coefficient - expected) <= 1e-5 * std::abs(expected))) return std::nullopt;
+    if (!(std::abs(a[i].coefficient - expected) <= folded_ * std::abs(expected)))
+      return std::nullopt;
   }
   return factor;
 }

@@ -64,7 +64,9 @@ constexpr double as_written(double kept) {
 
 class Algebra {
  public:
-  explicit Algebra(Elements& elements) : elements_(elements) {}
+  /// Of a program that computes in a type: in the same its constants were folded.
+  Algebra(Elements& elements, hlo::ElementType type)
+      : elements_(elements), folded_(type == hlo::ElementType::f64 ? 4e-14 : 1e-6) {}
 
   static Poly constant(double value);
   static bool is_number(const Poly& poly);
@@ -83,7 +85,7 @@ class Algebra {
   /// exp(z) as a softmax weight, whatever z depends on.
   Poly weight(PolyId z);
 
-  static Poly add(const Poly& a, const Poly& b);
+  Poly add(const Poly& a, const Poly& b) const;
   Poly scale(const Poly& a, double factor) const;
   Poly multiply(const Poly& a, const Poly& b);
   /// `a` with the terms that are together m * t / t, of a sum t, replaced by m: probabilities of
@@ -111,9 +113,9 @@ class Algebra {
   /// Whether `poly` is made of weights, exponentials and indicators alone, with no minus sign.
   bool is_nonnegative(const Poly& poly) const;
 
-  /// `factor` such that a = factor * b, coefficients compared to a relative 1e-5 (programs fold
-  /// constants in their own precision); nothing if there is none.
-  static std::optional<double> ratio(const Poly& a, const Poly& b);
+  /// `factor` such that a = factor * b, but for what folding leaves of coefficients; nothing if
+  /// there is none.
+  std::optional<double> ratio(const Poly& a, const Poly& b) const;
 
   /// What a weight exp(z) says of the indicators in z: where it is not 0, each has this value.
   /// Set by whoever knows masks; products with the weight then need not repeat them.
@@ -156,9 +158,10 @@ class Algebra {
   AtomId connected_sum(const std::vector<Var>& bound, const std::vector<int64_t>& sizes,
                        const Product& product);
   int height(const Product& product) const;
-  static void normalise(Poly& poly);
+  void normalise(Poly& poly) const;
 
   Elements& elements_;
+  double folded_;  ///< what products of constants are off by at most, a relative number
   std::vector<Atom> atoms_;
   std::vector<std::vector<Var>> supports_;
   std::vector<int> heights_;  // of nested sums

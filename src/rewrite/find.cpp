@@ -20,8 +20,8 @@ constexpr size_t kMaxProducts = 4;
 constexpr const char* kGivenAway =
     "the branch of a conditional gives these weights to a backward outside of it";
 
-std::shared_ptr<Algebra> make_algebra(Elements& elements) {
-  auto algebra = std::make_shared<Algebra>(elements);
+std::shared_ptr<Algebra> make_algebra(Elements& elements, hlo::ElementType type) {
+  auto algebra = std::make_shared<Algebra>(elements, type);
   algebra->implied_by_weight = [raw = algebra.get()](PolyId z) {
     const auto mask = mask_of(*raw, z);
     return mask ? implied(*mask) : Algebra::Implied{};
@@ -134,7 +134,7 @@ class Finder {
     std::string why;
     std::vector<const Instruction*> products;
     for (Terms terms : {Terms::taken_apart, Terms::whole}) {
-      auto algebra = make_algebra(elements_);
+      auto algebra = make_algebra(elements_, exponential->shape().type());
       Region region(elements_, *algebra, frame, exponential, home, terms, opaque);
       if (region.keys().empty()) return false;
       if (!region.feeds_products()) {

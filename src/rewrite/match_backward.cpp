@@ -187,7 +187,7 @@ class Backward {
       Poly product =
           algebra_.multiply(algebra_.multiply(softmax_.probability, again), algebra_.element(*d_o));
       if (keep) product = algebra_.multiply(product, algebra_.indicator(*keep));
-      const auto factor = Algebra::ratio(value, algebra_.sum(rows, product));
+      const auto factor = algebra_.ratio(value, algebra_.sum(rows, product));
       if (!factor) continue;
       Match match;
       match.backward = true;
@@ -200,7 +200,7 @@ class Backward {
       const auto v = forward_ ? values_at(*forward_, depth) : place;
       if (!v) return std::nullopt;
       match.v = *v;
-      match.fully_masked_rows_are_zero = Algebra::ratio(again, everywhere) != 1.0;
+      match.fully_masked_rows_are_zero = algebra_.ratio(again, everywhere) != 1.0;
       if (keep) match.dropout = Dropout{*keep, dropout_scale(*keep).value_or(*factor)};
       match.outputs.push_back({Role::d_v, place, *factor / (keep ? match.dropout->scale : 1)});
       free_bound(elements_, softmax_.score.depth, depth_sizes(), match.score.q, match.score.k,
@@ -303,14 +303,14 @@ class Backward {
     if (!expected) return std::nullopt;
     const Poly value = region_.value(place);
     return bias && !bias->is_term ? ratio_apart(value, *expected)
-                                  : Algebra::ratio(value, *expected);
+                                  : algebra_.ratio(value, *expected);
   }
 
   /// Algebra::ratio() of what may hold numbers that the program computes of others, as a divisor's
   /// square.
   std::optional<double> ratio_apart(const Poly& a, const Poly& b) {
-    const auto factor = Algebra::ratio(a, b);
-    return factor ? factor : Algebra::ratio(apart(a), apart(b));
+    const auto factor = algebra_.ratio(a, b);
+    return factor ? factor : algebra_.ratio(apart(a), apart(b));
   }
 
   /// `poly` with the products and quotients that the program computes outside of the region taken
@@ -443,11 +443,11 @@ class Backward {
       const Poly cells = visible_cells(algebra_, softmax_.score.mask);
       for (const Poly& again : {everywhere, cells})
         for (const Poly& shown : {visibility(algebra_, softmax_.score.mask), cells}) {
-          core.masked_again = Algebra::ratio(again, everywhere) != 1.0;
+          core.masked_again = algebra_.ratio(again, everywhere) != 1.0;
           core.kept = algebra_.multiply(algebra_.multiply({{1, kept}}, {{1, by.beside}}), again);
           fill_in(core, algebra_.multiply(core.kept, by.product), shown);
           // A constant derivative may be applied after the product instead.
-          if (Algebra::ratio(value, core.by_dot) || Algebra::ratio(value, core.by_product))
+          if (algebra_.ratio(value, core.by_dot) || algebra_.ratio(value, core.by_product))
             return core;
         }
     }

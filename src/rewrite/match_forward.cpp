@@ -106,17 +106,16 @@ Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region
       const auto factors = weight_factors(algebra, beside, axes, softmax.score.keys);
       if (!factors) continue;
       const auto multiple_of = [&](const Poly& again) {
-        return Algebra::ratio(value,
-                              algebra.multiply(output(algebra, softmax, *values, again), of_rows));
+        return algebra.ratio(value,
+                             algebra.multiply(output(algebra, softmax, *values, again), of_rows));
       };
       auto factor = multiple_of(Algebra::constant(1));
       const bool masked_again = !factor;
       if (masked_again) factor = multiple_of(cells);
       if (!factor) {
         if (value.size() == 1 &&
-            !Algebra::ratio(
-                value,
-                algebra.multiply(algebra.multiply({{1, {{p.atom, 1}}}}, normaliser), of_rows)))
+            !algebra.ratio(value, algebra.multiply(
+                                      algebra.multiply({{1, {{p.atom, 1}}}}, normaliser), of_rows)))
           reason = fmt::format("the weights summed in %{} are not normalised by their own sum",
                                x->name());
         continue;

@@ -163,7 +163,7 @@ class Rewriter {
     Match match = backward;
     if (!match.dropout || !forward.dropout) return match;
     const double more = match.dropout->scale / forward.dropout->scale;
-    if (std::abs(more - 1) <= 1e-5) return match;
+    if (more == 1) return match;
     match.dropout->scale = forward.dropout->scale;
     for (Output& output : match.outputs) output.factor *= more;
     return match;

@@ -26,7 +26,8 @@ struct Assigned {
   double constant = 0;
 };
 
-Assigned assign(const Poly& z, const std::vector<AtomId>& indicators, size_t bits) {
+Assigned assign(const Algebra& algebra, const Poly& z, const std::vector<AtomId>& indicators,
+                size_t bits) {
   Assigned result;
   Poly constants;
   for (const Monomial& m : z) {
@@ -42,7 +43,7 @@ Assigned assign(const Poly& z, const std::vector<AtomId>& indicators, size_t bit
     }
     if (vanishes) continue;
     Poly& sum = left.factors.empty() ? constants : result.rest;
-    sum = Algebra::add(sum, {left});
+    sum = algebra.add(sum, {left});
   }
   result.constant = Algebra::number(constants);
   return result;
@@ -84,10 +85,10 @@ bool is_taken_away(const Algebra& algebra, const Poly& scores, double shift) {
 
 /// Of scores to which one of two numbers is added, the lower number, which scores may reach;
 /// nothing of all others.
-std::optional<double> added_fill(const std::vector<Assigned>& values) {
+std::optional<double> added_fill(const Algebra& algebra, const std::vector<Assigned>& values) {
   double low = values[0].constant, high = low;
   for (const Assigned& value : values) {
-    if (value.rest.empty() || !(Algebra::ratio(values[0].rest, value.rest) == 1.0)) return {};
+    if (value.rest.empty() || !(algebra.ratio(values[0].rest, value.rest) == 1.0)) return {};
     low = std::min(low, value.constant);
     high = std::max(high, value.constant);
   }
@@ -111,7 +112,7 @@ bool is_lifted(const Algebra& algebra, const Poly& visible, const Poly& hidden) 
 /// How `hidden`, what an invisible score has besides a constant, comes from the visible score.
 Hiding hiding_of(Algebra& algebra, const Poly& visible, const Poly& hidden) {
   if (hidden.empty()) return Hiding::replaces;
-  if (Algebra::ratio(visible, hidden) == 1.0) return Hiding::adds;
+  if (algebra.ratio(visible, hidden) == 1.0) return Hiding::adds;
   const Poly lost = algebra.add(visible, algebra.scale(hidden, -1));
   const bool only_product = lost.size() == 1 && is_product(algebra, lost[0]);
   return only_product ? Hiding::replaces_product : Hiding::mixes;
@@ -175,14 +176,14 @@ Result<Mask> mask_of(Algebra& algebra, PolyId id) {
   std::vector<Poly> hidden;
   std::vector<Assigned> values;
   for (size_t bits = 0; bits < assignments; ++bits)
-    values.push_back(assign(z, mask.indicators, bits));
-  const double lowest = std::max(kLargestFill, added_fill(values).value_or(kLargestFill));
+    values.push_back(assign(algebra, z, mask.indicators, bits));
+  const double lowest = std::max(kLargestFill, added_fill(algebra, values).value_or(kLargestFill));
   for (const Assigned& value : values) {
     const bool is_visible = value.constant > lowest && !value.rest.empty();
     mask.visible.push_back(is_visible);
     if (is_visible) {
-      if (visible && (!(Algebra::ratio(*visible, value.rest) == 1.0) ||
-                      std::abs(value.constant - mask.shift) > 1e-5 * std::abs(mask.shift)))
+      if (visible &&
+          (!(algebra.ratio(*visible, value.rest) == 1.0) || value.constant != mask.shift))
         return error(Code::graph_not_supported,
                      "the score is not the same wherever the mask lets it through (a select or "
                      "an added constant within reach of the scores is no mask)");

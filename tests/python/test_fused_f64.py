@@ -1,6 +1,8 @@
 """Attention in f64, fused, beside XLA's own program in f64: neither may be twice as far as the other from the same mathematics
 in numbers of 64 bits of mantissa, which NumPy has as longdouble. Scores reach extremes, and inputs differ along every axis."""
 
+import functools
+
 import heddle.jax
 import jax
 import jax.numpy as jnp
@@ -117,6 +119,25 @@ def test_fused_program_is_as_exact_as_the_original(name, drops):
         assert f.dtype == np.float64
         allowed = 2 * distance(e, truth) + 4e-16
         assert distance(f, truth) <= allowed, f"{part}: {distance(f, truth)}, XLA's {distance(e, truth)}"
+
+
+@pytest.mark.parametrize("more", [1e-6, 1e-9, 1e-12])
+def test_what_is_nearly_the_gradient_is_no_gradient(more):
+    """Numbers that f32 holds apart hardly, or not at all."""
+    q, k, v, d_o = (random(B, N, T, H, seed=i) for i in range(4))
+
+    def step(taken, q, k, v, d_o):
+        p = jax.nn.softmax(jnp.einsum("bhqd,bhkd->bhqk", q, k), axis=-1)
+        d_p = jnp.einsum("bhqd,bhkd->bhqk", d_o, v)
+        d_s = p * (d_p - taken * (p * d_p).sum(-1, keepdims=True))
+        return jnp.einsum("bhqk,bhkd->bhqd", p, v), jnp.einsum("bhqk,bhkd->bhqd", d_s, k)
+
+    def calls(taken):
+        text = heddle.jax.fuse(functools.partial(step, taken)).lower(q, k, v, d_o).as_text()
+        return text.count("stablehlo.custom_call @heddle")
+
+    assert calls(1.0) == 2
+    assert calls(1.0 + more) == 0
 
 
 def test_many_keys_in_tiles():

@@ -491,7 +491,9 @@ std::vector<Expected> left_alone() {
                            "weights_divided_by_a_mask",
                            "probabilities_divided_by_a_mask",
                            "one_row_multiplied_by_gated_keys",
-                           "one_row_of_largest_products"})
+                           "one_row_of_largest_products",
+                           "nearly_the_gradient",
+                           "shown_with_two_numbers"})
     all.push_back({name, 0, 0});
   return all;
 }

@@ -89,3 +89,20 @@ def epsilon_beside_the_sum(q, k, v):
 def masked_and_renormalised(q, k, v, mask):
     p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k)) * mask
     return jnp.einsum("bhqk,bkhd->bqhd", p / (p.sum(-1, keepdims=True) + 1e-6), v)
+
+
+@form(QB, KB, VB, OB)
+def nearly_the_gradient(q, k, v, d_o):
+    """What is taken off each row is more than its own by five millionths."""
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
+    d_p = jnp.einsum("bqhd,bkhd->bhqk", d_o, v)
+    d_s = p * (d_p - jnp.float32(1 + 5e-6) * jnp.sum(p * d_p, -1, keepdims=True))
+    return jnp.einsum("bhqk,bkhd->bqhd", p, v), jnp.einsum("bhqk,bkhd->bqhd", d_s, k)
+
+
+@form(QB, KB, VB, shape(Q, K, dtype=jnp.bool_), shape(Q, K, dtype=jnp.bool_))
+def shown_with_two_numbers(q, k, v, mask, other):
+    """Scores that masks let through have 8 added, or more by four millionths of it."""
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k)
+    s = jnp.where(mask, s + 8.0, jnp.where(other, s + 8.00003, -jnp.inf))
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
