@@ -364,7 +364,13 @@ void row_dots(const BackwardPass& pass, int64_t b, int64_t h, int64_t first, int
     read_row(*pass.d_o, b, h, i, d_o);
     // In the order in which dO V^T is summed, so that dP - D of a row that sees one key is exactly
     // 0.
-    for (int64_t d = 0; d < a.v_dim; ++d) out = multiply_add(d_o[d], o[d], out);
+    const int64_t part = columns_at_once(a.v_dim);
+    for (int64_t first_column = 0; first_column < a.v_dim; first_column += part) {
+      Real sum = 0;
+      for (int64_t d = first_column; d < smaller(first_column + part, a.v_dim); ++d)
+        sum = multiply_add(d_o[d], o[d], sum);
+      out += sum;
+    }
     if (pass.d_stats) out -= *reinterpret_cast<const Real*>(row_address(*pass.d_stats, b, h, i));
   }
 }
