@@ -4,11 +4,12 @@
 // What it costs is reading keys and values, once. The rows of all heads that share a head of keys
 // lie side by side in one tile. The keys of all sequences are shared out evenly over the GPU
 // (decode_share.cuh), and within a block over its warps: each brings its own keys and values
-// (decode_stream.cuh) and waits for nobody until it has met a sequence's last; of heads
-// wider than a warp's sums all warps meet the same keys (decode_together.cuh). What warps
-// and blocks found is put together by the maxima of the scores, always in the same order. Of a
-// sequence met by several blocks the last ones, as many as it has columns for, wait at their ends
-// for the others' parts: all blocks run at the same time, the launch is cooperative.
+// (decode_stream.cuh) and waits for nobody until it has met a sequence's last; of heads wider than
+// a warp's sums all warps meet the same keys (decode_together.cuh). What warps and blocks found is
+// put together by the maxima of the scores, always in the same order. Of a sequence met by several
+// blocks the last ones, as many as it has columns for, put it together once the others' parts are
+// there, at their ends at the latest, where they wait: all blocks run at the same time, the launch
+// is cooperative.
 //
 // The generated source gives Config, the fields of DecodeConfig (decode_config.h), and Score:
 // kIdentity, and value(cell) -> f32, the score of one cell from its scaled dot; and, of wide heads,

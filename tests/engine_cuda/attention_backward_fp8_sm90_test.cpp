@@ -32,14 +32,7 @@ TEST(Fp8BackwardSm90, DqIsNotMadeOfSumsThatNobodyWants) {
 }
 
 TEST(Fp8BackwardSm90, KernelsAreOfStructureAlone) {
-  const auto sources = [](const Case& c) {
-    const Result<std::vector<KernelUnit>> units = units_of(fp8_backward_of(c), "sm_90a");
-    EXPECT_TRUE(units.is_ok());
-    std::vector<std::string> all;
-    if (units.is_ok())
-      for (const KernelUnit& unit : *units) all.push_back(unit.source);
-    return all;
-  };
+  const auto sources = [](const Case& c) { return sources_of(fp8_backward_of(c), "sm_90a"); };
   Case longer = of(128, 128, {Feature::causal});
   longer.length = 3000;
   EXPECT_EQ(sources(of(128, 128, {Feature::causal})), sources(longer));
@@ -47,9 +40,7 @@ TEST(Fp8BackwardSm90, KernelsAreOfStructureAlone) {
 }
 
 std::string why_not(const problem::Fp8AttentionBackwardProblem& problem) {
-  const Result<Lowering> lowering = lowered(problem, "sm_90a");
-  if (!lowering.is_ok()) return lowering.status().message();
-  return lowering->passed_over.empty() ? "" : lowering->passed_over.front().reason;
+  return why_passed_over(problem, "sm_90a");
 }
 
 /// What it does not take is widened to 16 bits, and says why.
