@@ -83,9 +83,10 @@ inline Float exp_of_difference(Float x, const SplitFactor& unit, Float shift) {
   return scale_by_power_of_two(exp2_fraction(f), n);
 }
 
-/// a * b + c of numbers, rounded as multiply_add rounds each lane.
+/// a * b + c of numbers, rounded as multiply_add rounds each lane. Said, and not left to the
+/// compiler as there: of a loop's sum GCC takes the products of four steps together, each rounded.
 inline float multiply_add(float a, float b, float c) {
-#if defined(__FMA__)
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
   return __builtin_fmaf(a, b, c);
 #else
   return a * b + c;
