@@ -423,14 +423,20 @@ Poly Algebra::exponential(const Poly& argument, const std::vector<Var>& keys,
   Poly result = constant(1), along_keys;
   // A mask's fill is split over terms with and without its indicators; they stay together.
   std::set<AtomId> masks;
-  for (const Monomial& m : argument)
-    if (intersects(support(m.factors), keys))
-      for (const Power& p : m.factors)
-        if (atoms_[p.atom].kind == AtomKind::indicator) masks.insert(p.atom);
+  std::set<Product> chosen;  // what stands beside the indicators, a number of the row
+  for (const Monomial& m : argument) {
+    if (!intersects(support(m.factors), keys)) continue;
+    Product beside;
+    for (const Power& p : m.factors)
+      atoms_[p.atom].kind == AtomKind::indicator ? (void)masks.insert(p.atom) : beside.push_back(p);
+    if (beside.size() < m.factors.size()) chosen.insert(std::move(beside));
+  }
   const auto belongs_to_mask = [&](const Monomial& m) {
-    return m.factors.empty() ? !masks.empty()
-                             : std::any_of(m.factors.begin(), m.factors.end(),
-                                           [&](const Power& p) { return masks.contains(p.atom); });
+    return m.factors.empty()
+               ? !masks.empty()
+               : chosen.contains(m.factors) ||
+                     std::any_of(m.factors.begin(), m.factors.end(),
+                                 [&](const Power& p) { return masks.contains(p.atom); });
   };
   const bool is_weight = std::any_of(argument.begin(), argument.end(), [&](const Monomial& m) {
     return intersects(support(m.factors), keys);

@@ -171,6 +171,7 @@ std::vector<Expected> fused() {
                            "nested_selects",
                            "no_batch",
                            "no_maximum",
+                           "largest_by_cells",
                            "normalised_late",
                            "renormalised",
                            "one_head",
@@ -324,6 +325,7 @@ std::vector<Expected> fused() {
                            "nested_selects_grad",
                            "no_batch_grad",
                            "no_maximum_grad",
+                           "largest_by_cells_grad",
                            "normalised_late_grad",
                            "renormalised_grad",
                            "one_head_grad",
@@ -493,6 +495,7 @@ std::vector<Expected> left_alone() {
                            "one_row_multiplied_by_gated_keys",
                            "one_row_of_largest_products",
                            "nearly_the_gradient",
+                           "fills_of_rows",
                            "shown_with_two_numbers"})
     all.push_back({name, 0, 0});
   return all;

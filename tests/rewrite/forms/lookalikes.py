@@ -106,3 +106,10 @@ def shown_with_two_numbers(q, k, v, mask, other):
     s = jnp.einsum("bqhd,bkhd->bhqk", q, k)
     s = jnp.where(mask, s + 8.0, jnp.where(other, s + 8.00003, -jnp.inf))
     return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@form(QB, KB, VB)
+def fills_of_rows(q, k, v):
+    """Each row has a fill of its own, that the text makes of its index."""
+    s = jnp.where(causal(), jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e9 - jnp.arange(Q, dtype=jnp.float32)[:, None])
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
