@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -418,31 +419,46 @@ Poly Algebra::reciprocal_of_sum(const Poly& sum) {
 
 Poly Algebra::weight(PolyId z) { return atom(intern(AtomKind::weight, Opcode::unknown, z)); }
 
+bool Algebra::holds_multiple(const Monomial& other, const Monomial& m) const {
+  if (m.factors.empty() && !(std::abs(m.coefficient) >= kCancelling &&
+                             std::abs(other.coefficient) >= std::abs(m.coefficient) / 4))
+    return false;
+  Product more;
+  std::set_difference(other.factors.begin(), other.factors.end(), m.factors.begin(),
+                      m.factors.end(), std::back_inserter(more));
+  return !more.empty() && more.size() + m.factors.size() == other.factors.size() &&
+         std::all_of(more.begin(), more.end(), [&](const Power& p) {
+           const AtomKind kind = atoms_[p.atom].kind;
+           return kind == AtomKind::element || kind == AtomKind::indicator;
+         });
+}
+
 Poly Algebra::exponential(const Poly& argument, const std::vector<Var>& keys,
                           const std::function<bool(const Monomial&)>& belongs) {
   Poly result = constant(1), along_keys;
   // A mask's fill is split over terms with and without its indicators; they stay together.
   std::set<AtomId> masks;
-  std::set<Product> chosen;  // what stands beside the indicators, a number of the row
-  for (const Monomial& m : argument) {
-    if (!intersects(support(m.factors), keys)) continue;
-    Product beside;
-    for (const Power& p : m.factors)
-      atoms_[p.atom].kind == AtomKind::indicator ? (void)masks.insert(p.atom) : beside.push_back(p);
-    if (beside.size() < m.factors.size()) chosen.insert(std::move(beside));
-  }
+  for (const Monomial& m : argument)
+    if (intersects(support(m.factors), keys))
+      for (const Power& p : m.factors)
+        if (atoms_[p.atom].kind == AtomKind::indicator) masks.insert(p.atom);
   const auto belongs_to_mask = [&](const Monomial& m) {
-    return m.factors.empty()
-               ? !masks.empty()
-               : chosen.contains(m.factors) ||
-                     std::any_of(m.factors.begin(), m.factors.end(),
-                                 [&](const Power& p) { return masks.contains(p.atom); });
+    return m.factors.empty() ? !masks.empty()
+                             : std::any_of(m.factors.begin(), m.factors.end(),
+                                           [&](const Power& p) { return masks.contains(p.atom); });
+  };
+  // And so do a number of the row and the part of it that keys take away, as of fill - m * fill.
+  const auto is_taken_away = [&](const Monomial& m) {
+    return std::any_of(argument.begin(), argument.end(), [&](const Monomial& other) {
+      return intersects(support(other.factors), keys) && holds_multiple(other, m);
+    });
   };
   const bool is_weight = std::any_of(argument.begin(), argument.end(), [&](const Monomial& m) {
     return intersects(support(m.factors), keys);
   });
   for (const Monomial& m : argument) {
-    if (intersects(support(m.factors), keys) || belongs_to_mask(m) || (is_weight && belongs(m))) {
+    if (intersects(support(m.factors), keys) || belongs_to_mask(m) || is_taken_away(m) ||
+        (is_weight && belongs(m))) {
       along_keys.push_back(m);
       continue;
     }

@@ -61,6 +61,8 @@ constexpr double as_written(double kept) {
   const bool is_share = kept > kMinusInfinity && kept < -kLargestKept * kShareKept;
   return is_share ? kept / kShareKept : kept;
 }
+/// What the text adds and data take away again, as (1 - m) * -1000 does, is rounded at this size.
+inline constexpr double kCancelling = 16;
 
 class Algebra {
  public:
@@ -78,8 +80,11 @@ class Algebra {
   /// the common factor is taken out, and a square becomes the square of a reciprocal, so that equal
   /// quotients are equal however they are written.
   Poly function(hlo::Opcode f, const Poly& argument);
+  /// Whether `other` is `m` times elements or indicators, and large enough to take most of it away.
+  bool holds_multiple(const Monomial& other, const Monomial& m) const;
   /// exp(argument): the part that depends on one of `keys` is a softmax weight, with the row-wise
-  /// terms that `belongs` says yes to; the rest is row-wise and leaves it.
+  /// terms that `belongs` says yes to, or that others of them take away; the rest is row-wise and
+  /// leaves it.
   Poly exponential(const Poly& argument, const std::vector<Var>& keys,
                    const std::function<bool(const Monomial&)>& belongs);
   /// exp(z) as a softmax weight, whatever z depends on.

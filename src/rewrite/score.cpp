@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -12,8 +13,6 @@ namespace {
 constexpr double kLargestFillOfOnes = -1e4;  // times what the scores are multiplied by
 // Beside 1e4 an f32 is off by 1e-3 at most.
 constexpr double kSwallowing = 1e4;
-// What the text adds and data take away again, as (1 - m) * -1000 does, is rounded at this size.
-constexpr double kCancelling = 16;
 
 bool depends(const std::vector<Var>& support, const std::vector<Var>& on) {
   return std::any_of(support.begin(), support.end(),
@@ -81,6 +80,41 @@ bool is_taken_away(const Algebra& algebra, const Poly& scores, double shift) {
          std::any_of(scores.begin(), scores.end(), [&](const Monomial& m) {
            return is_free(algebra, m) && std::abs(m.coefficient) >= std::abs(shift) / 4;
          });
+}
+
+/// What `m` is for scores whose product of queries and keys has no factor and is not scaled.
+Monomial unscaled(const Monomial& m, const Monomial* product) {
+  if (!product) return m;
+  Monomial result{m.coefficient / product->coefficient, {}};
+  std::set_difference(m.factors.begin(), m.factors.end(), product->factors.begin(),
+                      product->factors.end(), std::back_inserter(result.factors));
+  return result;
+}
+
+/// Whether terms of `scores` are what the program multiplied a sum by, as (a - b) * fill is: each
+/// of them may be far larger than they are together.
+bool may_cancel(const Algebra& algebra, const Poly& scores) {
+  const Monomial* product = nullptr;
+  std::vector<const Monomial*> terms;
+  for (const Monomial& m : scores) {
+    if (is_product(algebra, m))
+      product = &m;
+    else if (!m.factors.empty())
+      terms.push_back(&m);
+  }
+  for (const Monomial* a : terms)
+    for (const Monomial* b : terms) {
+      if (a == b || !is_free(algebra, *b)) continue;
+      const Monomial x = unscaled(*a, product), y = unscaled(*b, product);
+      if (algebra.holds_multiple(y, x)) return true;
+      if (!is_free(algebra, *a)) continue;
+      Product common;
+      std::set_intersection(x.factors.begin(), x.factors.end(), y.factors.begin(), y.factors.end(),
+                            std::back_inserter(common));
+      const double size = std::min(std::abs(x.coefficient), std::abs(y.coefficient));
+      if (!common.empty() || size >= kCancelling) return true;
+    }
+  return false;
 }
 
 /// Of scores to which one of two numbers is added, the lower number, which scores may reach;
@@ -203,6 +237,11 @@ Result<Mask> mask_of(Algebra& algebra, PolyId id) {
   if (std::abs(mask.shift) >= kSwallowing || is_taken_away(algebra, *visible, mask.shift))
     return error(Code::graph_not_supported,
                  "{} is added to the scores, beside which little of them is left", mask.shift);
+  if (may_cancel(algebra, *visible))
+    return error(
+        Code::graph_not_supported,
+        "what is added to the scores is a sum of numbers far larger than it may be, beside "
+        "which little of the scores is left");
   if (mask.fill > kMinusInfinity) mask.fill -= mask.shift;
   mask.scores_reach_fill = mask.fill > kLargestFill;
   for (const Monomial& m : *visible)

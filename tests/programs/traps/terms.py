@@ -88,3 +88,37 @@ def bias_of_two_layers(q, k, v, bias, gate, mask):
     term = bias - hidden_by(mask)
     o = weighed(scores(q, k) + term, v)
     return o + weighed(scores(q + o[..., :8], k) + term, v)
+
+
+# What hides is a product of a sum: taken apart, each part of it swallows the scores.
+
+def masks_of_cells(random):
+    """Numbers of whole scores, 1 where a key is seen; each row sees its first."""
+    one, other = ((random.random((B, H, Q, K)) < 0.7).astype(np.float32) for _ in range(2))
+    one[..., 0] = other[..., 0] = 1
+    return [*heads(random), one, other, np.float32(-1e9), normal(random, Q, 1) - np.float32(9e3)]
+
+
+@trap(masks_of_cells, grad=(0, 1, 2))
+def mask_of_numbers_times_a_parameter(q, k, v, one, other, fill, fills):
+    return weighed(scores(q, k) + (1.0 - one) * fill, v)
+
+
+@trap(masks_of_cells, grad=(0, 1, 2))
+def mask_of_numbers_times_those_of_rows(q, k, v, one, other, fill, fills):
+    return weighed(scores(q, k) + (1.0 - one) * fills, v)
+
+
+@trap(masks_of_cells, grad=(0, 1, 2))
+def masks_of_numbers_subtracted(q, k, v, one, other, fill, fills):
+    return weighed(scores(q, k) + (jnp.maximum(one, other) - one) * -1e9, v)
+
+
+@trap(masks_of_cells, grad=(0, 1, 2))
+def mask_of_numbers_times_what_the_text_makes(q, k, v, one, other, fill, fills):
+    return weighed(scores(q, k) - (1.0 - one) * jnp.exp(jnp.full((), 9.0)), v)
+
+
+@trap(masks_of_cells, grad=(0, 1, 2))
+def mask_of_numbers_times_a_thousand(q, k, v, one, other, fill, fills):
+    return weighed(scores(q, k) + (1.0 - one) * -5000.0, v)
