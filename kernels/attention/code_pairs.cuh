@@ -2,6 +2,7 @@
 // tensor cores, before their scales.
 #pragma once
 
+#include "../ptx/e4m3.cuh"
 #include "../ptx/math.cuh"
 #include "codes.cuh"
 
@@ -38,33 +39,11 @@ template <>
 struct CodePairs<f8e4m3> : BytePairs {
   HEDDLE_DEVICE static void of(u32 codes, u32* pairs) {
 #if __CUDA_ARCH__ >= 890
-    asm("{\n.reg .b16 l, h;\n"
-        "mov.b32 {l, h}, %2;\n"
-        "cvt.rn.f16x2.e4m3x2 %0, l;\n"
-        "cvt.rn.f16x2.e4m3x2 %1, h;\n}"
-        : "=r"(pairs[0]), "=r"(pairs[1])
-        : "r"(codes));
+    ptx::unpack_e4m3_x4(codes, pairs);
 #else
-    pairs[0] = of_bytes(ptx::bytes_of<0x1404>(codes, 0));
-    pairs[1] = of_bytes(ptx::bytes_of<0x3424>(codes, 0));
+    pairs[0] = ptx::unpack_e4m3_above(ptx::bytes_of<0x1404>(codes, 0));
+    pairs[1] = ptx::unpack_e4m3_above(ptx::bytes_of<0x3424>(codes, 0));
 #endif
-  }
-
- private:
-  /// Of codes in the upper bytes. Of an f16 with the same bits behind its sign the exponent is 8
-  /// too small; what would be 480 is NaN.
-  HEDDLE_DEVICE static u32 of_bytes(u32 codes) {
-    u32 pair;
-    asm("{\n.reg .b32 size, number, nan;\n"
-        "shr.u32 size, %1, 1;\n"
-        "and.b32 size, size, 0x3f803f80;\n"
-        "mul.rn.f16x2 size, size, %2;\n"
-        "set.gt.u32.f16x2 nan, size, %3;\n"
-        "lop3.b32 number, %1, 0x80008000, size, 0xea;\n"
-        "or.b32 %0, number, nan;\n}"
-        : "=r"(pair)
-        : "r"(codes), "r"(0x5c005c00u), "r"(0x5f005f00u));
-    return pair;
   }
 };
 

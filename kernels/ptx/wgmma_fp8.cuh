@@ -2,6 +2,7 @@
 // have their k index contiguous; A may come from registers. Its sums keep about 14 bits.
 #pragma once
 
+#include "e4m3.cuh"
 #include "wgmma.cuh"
 
 namespace heddle::ptx {
@@ -35,19 +36,5 @@ struct WgmmaE4m3;
 
 HEDDLE_WGMMA_E4M3(64, "%32", "%33", "%34", "%35", "%36", "%37")
 HEDDLE_WGMMA_E4M3(128, "%64", "%65", "%66", "%67", "%68", "%69")
-
-/// Two numbers as e4m3, rounded to nearest even within +-448, the first in the low byte.
-HEDDLE_DEVICE u32 pack_e4m3(float low, float high) {
-  u16 pair;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
-  return pair;
-}
-
-/// The two numbers of the low bytes of a word, as f16, which holds all of them.
-HEDDLE_DEVICE u32 unpack_e4m3(u32 pair) {
-  u32 halves;
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<u16>(pair)));
-  return halves;
-}
 
 }  // namespace heddle::ptx

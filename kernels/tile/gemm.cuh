@@ -11,6 +11,7 @@ namespace heddle::tile {
 /// kPlanes planes are sums of as many tiles, each some 2^11 below the one before: the products that
 /// matter are taken, the smallest first.
 template <typename T, int kN, int kSlices, int kPlanes = 1, class A, class B>
+requires requires { A::kMajor; }
 HEDDLE_DEVICE void issue_product(float (&d)[kN / 2], const A& a, const B& b, bool accumulate) {
 #pragma unroll
   for (int rank = kPlanes - 1; rank >= 0; --rank) {
