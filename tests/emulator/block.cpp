@@ -161,7 +161,7 @@ void Block::run(const bool& abandoned) {
   auto waited_since = std::chrono::steady_clock::now();
   while (true) {
     size_t ended = 0;
-    bool went_on = false, polls = false;
+    bool went_on = false;
     const bool backwards = next_random(random_) % 2 != 0;
     const u64 held_back = next_random(random_);
     for (size_t n = 0; n < threads.size(); ++n) {
@@ -182,18 +182,22 @@ void Block::run(const bool& abandoned) {
       continue;
     }
     if (!in_flight.empty()) {
-      const auto work = std::move(in_flight.front());
-      in_flight.pop_front();
+      // Copies end in any order.
+      const auto one =
+          in_flight.begin() + static_cast<long>(next_random(random_) % in_flight.size());
+      const auto work = std::move(*one);
+      in_flight.erase(one);
       work();
       continue;
     }
     // Those that wait for what another block may bring look again; and one that did so may have
     // let others go on.
+    bool some_may_go_on = false;
     for (Thread& thread : threads) {
-      polls |= !thread.has_ended && (thread.polls || may_go_on(thread));
+      some_may_go_on |= !thread.has_ended && (thread.polls || may_go_on(thread));
       if (thread.polls) thread.waits_for = nullptr;
     }
-    if (!polls) throw Failure(waits());
+    if (!some_may_go_on) throw Failure(waits());
     if (std::chrono::steady_clock::now() - waited_since > kPatience)
       throw Failure("block " + std::to_string(index.x) + " waits for another one for minutes");
     std::this_thread::yield();
@@ -263,7 +267,6 @@ void leave(const u64* word, bool polls) {
 const Place& here() { return running->place; }
 void fail(const char* sentence) { throw Failure(sentence); }
 void give_way() { leave(nullptr, true); }
-void await_change(const u64* word) { leave(word, true); }
 
 u8* dynamic_shared() { return running->block->dynamic_shared(); }
 u32 window_address(const void* pointer) { return running->block->address_of(pointer); }

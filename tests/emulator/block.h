@@ -109,7 +109,7 @@ class Block {
   std::vector<Thread> threads;
   std::deque<Warp> warps;
   HardwareBarrier barriers[16];
-  /// What has no thread that waits for it: done when nothing else goes on.
+  /// What has no thread that waits for it: done when nothing else goes on, in any order.
   std::deque<std::function<void()>> in_flight;
 
   /// An address of this block's window.

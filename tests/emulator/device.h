@@ -55,8 +55,6 @@ u8* global(const void* address, u64 bytes, u32 alignment);
 
 /// The other threads go on before this one does: where it looks at what they or other blocks write.
 void give_way();
-/// Until the word changes, or nothing else can go on.
-void await_change(const u64* word);
 
 // Copies by each thread (cp.async). They land when they are waited for, or at once: both are
 // allowed, and blocks differ in it.
