@@ -15,11 +15,11 @@ namespace {
 namespace context = boost::context;
 
 constexpr size_t kStackBytes = size_t{512} << 10;
-/// Where a window's static and dynamic memory begin. No address in it is 0, and the lower bits, by
-/// which tiles are swizzled, are those of the memory itself. All ends at 256 KiB, as far as matrix
-/// descriptors reach.
 constexpr u32 kMostShared = 227 << 10;
-constexpr u32 kStaticAt = 1 << 10, kDynamicAt = (256 << 10) - kMostShared, kWindowEnd = 1 << 24;
+/// Where a window's static memory begins; the dynamic one follows. No address in it is 0, and the
+/// lower bits, by which tiles are swizzled, are those of the memory itself. All ends at 256 KiB, as
+/// far as matrix descriptors reach.
+constexpr u32 kStaticAt = 1 << 10, kReached = 256 << 10, kWindowEnd = 1 << 24;
 /// How long a launch may wait for another block.
 constexpr auto kPatience = std::chrono::seconds(120);
 
@@ -105,7 +105,9 @@ Block::Block(const Launch& of, Index at, u32 rank_in, Cluster& with, u64 seed)
   dynamic_ = shared_pages().end() - (launch.shared_bytes + 1023) / 1024 * 1024;
   const ModuleMemory memory = module_memory_of(launch.static_memory());
   static_ = memory.begin, static_bytes_ = memory.bytes;
-  if (kStaticAt + static_bytes_ > kDynamicAt) throw Failure("too many static shared variables");
+  dynamic_at_ = (kStaticAt + static_cast<u32>(static_bytes_) + 1023) / 1024 * 1024;
+  if (dynamic_at_ + launch.shared_bytes > kReached)
+    throw Failure("static variables and dynamic memory are more than a block's shared memory");
   std::memset(dynamic_, 0xff, launch.shared_bytes);
   std::memset(static_, 0xff, static_bytes_);
   const u32 count = launch.threads.x * launch.threads.y * launch.threads.z;
@@ -230,16 +232,16 @@ std::string Block::waits() const {
 
 u8* Block::at(u32 address, u32 bytes, u32 alignment) {
   u8* found = nullptr;
-  if (address >= kDynamicAt && address - kDynamicAt + u64{bytes} <= launch.shared_bytes)
-    found = dynamic_ + (address - kDynamicAt);
+  if (address >= dynamic_at_ && address - dynamic_at_ + u64{bytes} <= launch.shared_bytes)
+    found = dynamic_ + (address - dynamic_at_);
   else if (address >= kStaticAt && address - kStaticAt + u64{bytes} <= static_bytes_)
     found = static_ + (address - kStaticAt);
   if (!found)
     throw Failure(std::to_string(bytes) + " bytes of shared memory at " +
-                  std::to_string(static_cast<i32>(address - kDynamicAt)) +
+                  std::to_string(static_cast<i32>(address - dynamic_at_)) +
                   " of a launch that has " + std::to_string(launch.shared_bytes));
   if (reinterpret_cast<u64>(found) % alignment != 0)
-    throw Failure("shared memory at " + std::to_string(address - kDynamicAt) +
+    throw Failure("shared memory at " + std::to_string(address - dynamic_at_) +
                   " is not aligned to " + std::to_string(alignment) + " bytes");
   return found;
 }
@@ -247,7 +249,7 @@ u8* Block::at(u32 address, u32 bytes, u32 alignment) {
 u32 Block::address_of(const void* pointer) const {
   const auto* const byte = static_cast<const u8*>(pointer);
   if (byte >= dynamic_ && byte <= dynamic_ + kMostShared)
-    return kDynamicAt + static_cast<u32>(byte - dynamic_);
+    return dynamic_at_ + static_cast<u32>(byte - dynamic_);
   if (byte >= static_ && byte <= static_ + static_bytes_)
     return kStaticAt + static_cast<u32>(byte - static_);
   throw Failure("a pointer that is none into shared memory is taken for one");

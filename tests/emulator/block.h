@@ -126,6 +126,7 @@ class Block {
   u64 random_;
   u8 *dynamic_ = nullptr, *static_ = nullptr;
   size_t static_bytes_ = 0;
+  u32 dynamic_at_ = 0;              ///< in the window
   std::optional<Failure> failure_;  ///< of a thread
 };
 

@@ -13,7 +13,7 @@
 #define __grid_constant__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define __align__(bytes) alignas(bytes)
+#define __align__(bytes) __attribute__((aligned(bytes)))
 // A block is an operating system's thread.
 #define __shared__ thread_local
 
