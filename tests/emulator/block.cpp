@@ -248,7 +248,7 @@ u8* Block::at(u32 address, u32 bytes, u32 alignment) {
 
 u32 Block::address_of(const void* pointer) const {
   const auto* const byte = static_cast<const u8*>(pointer);
-  if (byte >= dynamic_ && byte <= dynamic_ + kMostShared)
+  if (byte >= dynamic_ && byte <= dynamic_ + launch.shared_bytes)
     return dynamic_at_ + static_cast<u32>(byte - dynamic_);
   if (byte >= static_ && byte <= static_ + static_bytes_)
     return kStaticAt + static_cast<u32>(byte - static_);

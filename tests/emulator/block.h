@@ -135,9 +135,6 @@ Thread& current();
 /// Leaves the calling fiber until `word`, if there is one, has changed.
 void leave(const u64* word, bool polls);
 
-/// As a block's own threads do (mbarriers.cpp), where none of them runs.
-void mbarrier_arrive_at(Block& block, u32 barrier);
-
 /// Of an allocation that is there: whether so many bytes lie in one.
 bool is_allocated(const void* from, u64 bytes);
 

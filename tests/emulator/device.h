@@ -70,7 +70,6 @@ void copy_async_arrive(u32 barrier);
 void mbarrier_init(u32 barrier, u32 arrivals);
 /// Expects `bytes` more in this phase first.
 void mbarrier_arrive(u32 barrier, u32 bytes = 0);
-void mbarrier_complete(u32 barrier, u32 bytes);
 /// Whether the phase of that parity has ended; else waits a while first.
 bool mbarrier_try_wait(u32 barrier, u32 parity);
 

@@ -50,6 +50,14 @@ void change(u64* barrier, Change change) {
       !__atomic_compare_exchange_n(barrier, &was, is, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
 }
 
+bool has_ended(const u64* barrier, u32 parity) {
+  return phase_of(__atomic_load_n(barrier, __ATOMIC_ACQUIRE)).parity != (parity & 1);
+}
+
+}  // namespace
+
+u64* barrier_at(u32 address) { return reinterpret_cast<u64*>(shared(address, 8, 8)); }
+
 void arrive(u64* barrier, u32 bytes) {
   if (bytes > static_cast<u32>(kMostBytes)) fail("a barrier counts more bytes than it can");
   change(barrier, [bytes](Phase& phase) {
@@ -58,14 +66,6 @@ void arrive(u64* barrier, u32 bytes) {
     phase.bytes += static_cast<i32>(bytes);
   });
 }
-
-bool has_ended(const u64* barrier, u32 parity) {
-  return phase_of(__atomic_load_n(barrier, __ATOMIC_ACQUIRE)).parity != (parity & 1);
-}
-
-}  // namespace
-
-u64* barrier_at(u32 address) { return reinterpret_cast<u64*>(shared(address, 8, 8)); }
 
 void complete_bytes(u64* barrier, u32 bytes) {
   change(barrier, [bytes](Phase& phase) { phase.bytes -= static_cast<i32>(bytes); });
@@ -77,10 +77,6 @@ void mbarrier_init(u32 barrier, u32 arrivals) {
 }
 
 void mbarrier_arrive(u32 barrier, u32 bytes) { arrive(barrier_at(barrier), bytes); }
-void mbarrier_arrive_at(Block& block, u32 barrier) {
-  arrive(reinterpret_cast<u64*>(block.at(barrier, 8, 8)), 0);
-}
-void mbarrier_complete(u32 barrier, u32 bytes) { complete_bytes(barrier_at(barrier), bytes); }
 
 bool mbarrier_try_wait(u32 barrier, u32 parity) {
   const u64* const word = barrier_at(barrier);

@@ -1,6 +1,7 @@
 // NVRTC's interface to the machine's own compiler: a kernel's sources, with ptx/ beside this file
 // in place of kernels/ptx, become a shared object, which libcuda.cpp loads.
-//   EMULATOR_CXX  the compiler, else g++
+//   EMULATOR_CXX            the compiler, else g++
+//   EMULATOR_KEEPS_SOURCES  set: what is compiled stays in the folder for temporary files
 #include <unistd.h>
 
 #include <cstdlib>

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "emulator/block.h"
+#include "emulator/mbarriers.h"
 
 namespace heddle::emulator {
 namespace {
@@ -9,7 +10,7 @@ namespace {
 bool is_whole(const Meeting& meeting) { return meeting.arrived == meeting.mask; }
 
 /// The calling thread among the others. Of a mask lanes of which have ended nobody would leave.
-Meeting& arrive(u32 mask) {
+Meeting& join(u32 mask) {
   Thread& thread = current();
   const u32 bit = 1U << lane();
   if (!(mask & bit)) fail("a lane meets others by a mask that it is not in");
@@ -27,7 +28,7 @@ void end(Meeting& meeting) {
 }  // namespace
 
 void* const* meet(u32 mask, void* operands) {
-  Meeting& meeting = arrive(mask);
+  Meeting& meeting = join(mask);
   meeting.operands[lane()] = operands;
   if (is_whole(meeting)) return meeting.operands;
   leave(&meeting.number, false);
@@ -37,7 +38,7 @@ void* const* meet(u32 mask, void* operands) {
 void part(u32 mask) { end(current().warp->meeting(mask)); }
 
 const u64* exchange(u32 mask, u64 value) {
-  Meeting& meeting = arrive(mask);
+  Meeting& meeting = join(mask);
   u64* const values = meeting.values[meeting.number % 2];
   values[lane()] = value;
   if (is_whole(meeting))
@@ -63,21 +64,16 @@ void barrier(u32 id, u32 count, bool waits) {
 }
 
 u32 count_in_block(bool given) {
-  HardwareBarrier& barrier = current().block->barriers[0];
-  const u64 number = barrier.number;
-  barrier.gave_true += given;
-  if (barrier.arrived + 1 == current().block->threads.size()) {
-    barrier.count[number % 2] = barrier.gave_true;
-    barrier.gave_true = 0;
+  const auto threads = static_cast<u32>(current().block->threads.size());
+  HardwareBarrier& all = current().block->barriers[0];
+  const u64 number = all.number;
+  all.gave_true += given;
+  if (all.arrived + 1 == threads) {
+    all.count[number % 2] = all.gave_true;
+    all.gave_true = 0;
   }
-  ++barrier.arrived;
-  if (barrier.arrived == current().block->threads.size()) {
-    barrier.arrived = 0;
-    ++barrier.number;
-  } else {
-    leave(&barrier.number, false);
-  }
-  return barrier.count[number % 2];
+  barrier(0, threads, true);
+  return all.count[number % 2];
 }
 
 void copy_async(u32 to, const void* from, bool valid) {
@@ -101,10 +97,11 @@ void copy_async_wait(int pending) { current().copies.finish(pending); }
 void copy_async_arrive(u32 barrier) {
   Thread& thread = current();
   if (!thread.block->late) return mbarrier_arrive(barrier);
-  thread.block->in_flight.push_back([work = thread.copies.take_all(), &thread, barrier] {
-    for (const auto& copy : work) copy();
-    mbarrier_arrive_at(*thread.block, barrier);
-  });
+  thread.block->in_flight.push_back(
+      [work = thread.copies.take_all(), counts = barrier_at(barrier)] {
+        for (const auto& copy : work) copy();
+        arrive(counts);
+      });
 }
 
 }  // namespace heddle::emulator
