@@ -79,11 +79,11 @@ Status Planner::begin(const Plan* forward) {
                  as_written(mask.fill));
   // Terms beside the fills, a maximum that the program takes in some way of its own, may be as high
   // as these are low.
-  const bool fills_stay = mask.hiding == Hiding::replaces || !mask.terms_reach_fill;
-  if (!match_.score.is_shifted && fills_stay) mask.fill = kMinusInfinity;
+  const bool fills_weigh_nothing = mask.hiding == Hiding::replaces || !mask.terms_reach_fill;
+  if (!match_.score.is_shifted && fills_weigh_nothing) mask.fill = kMinusInfinity;
   // Of a row that sees no key a sink takes all, as if the fills were -inf; if it lies above them.
   const bool sink_is_data = match_.sink && match_.sink->place;
-  if (match_.sink && !sink_is_data && !mask.scores_reach_fill && fills_stay &&
+  if (match_.sink && !sink_is_data && !mask.scores_reach_fill && fills_weigh_nothing &&
       match_.sink->value > mask.fill / 2)
     mask.fill = kMinusInfinity;
   if (match_.by_log_sum_exp && (mask.may_mask_whole_rows() || mask.has_free_terms))
