@@ -1,5 +1,10 @@
 """Programs are small here and compiled once: XLA need not optimise them."""
 
-import os
+import sys
+from pathlib import Path
 
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+
+import quick_xla
+
+quick_xla.prepare()

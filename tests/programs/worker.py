@@ -1,6 +1,5 @@
 """A process that judges one program after the other: each job is a line of JSON on stdin, each Outcome one on stdout."""
 
-import importlib.metadata
 import json
 import os
 import sys
@@ -8,19 +7,15 @@ import zlib
 from pathlib import Path
 
 HERE = Path(__file__).parent
-# Compilation is nearly all the time, and of that the emitters of fusions: the older ones, while JAX has them, take a tenth.
-# (Without the passes that fuse it is quick too, and gives wrong results: JAX 0.11.)
-QUICKLY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_multi_thread_eigen=false"
-OLDER_EMITTERS = " --xla_cpu_use_fusion_emitters=false"
 
 
 def prepare():
     """Before JAX is imported: one CPU device, quick compilation, and where to find the package."""
-    version = tuple(map(int, importlib.metadata.version("jaxlib").split(".")[:2]))
-    emitters = OLDER_EMITTERS if (0, 8) <= version < (0, 11) else ""
     os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICKLY}{emitters}"
-    sys.path[:0] = [str(HERE.parents[1] / "bindings" / "python"), str(HERE)]
+    sys.path[:0] = [str(HERE.parents[1] / "bindings" / "python"), str(HERE), str(HERE.parent / "support")]
+    import quick_xla
+
+    quick_xla.prepare()
 
 
 def judged(job):

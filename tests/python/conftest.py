@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "bindings" / "python"), str(ROOT / "examples" / "gpt")]
+sys.path[:0] = [str(ROOT / "bindings" / "python"), str(ROOT / "examples" / "gpt"), str(ROOT / "tests" / "support")]
+
+import quick_xla
+
+quick_xla.prepare()
 
 
 def pytest_collection_modifyitems(config, items):
