@@ -38,10 +38,6 @@ struct AttentionForwardFp8 : AttentionForward<Config> {
   using Output = float[kVDim / 2];
   using Weights = u32[kTileN / 32][4];
 
-  HEDDLE_DEVICE static float scale_at(const float* scale) {
-    return scale != nullptr ? *scale : 1.0f;
-  }
-
   /// One consumer warp group: 64 rows of each query tile.
   struct Consumer {
     const Fp8ForwardArguments& args;

@@ -33,7 +33,8 @@ struct Fp8BackwardRowsArguments : BackwardWorkspace {
   attention::BackwardParameters problem;
   const float *descale_q, *descale_k, *descale_v, *descale_o, *descale_d_o, *descale_s,
       *descale_d_p;
-  const float *scale_s, *scale_d_p, *scale_d_q, *scale_d_k, *scale_d_v;
+  const float *scale_s, *scale_d_p;
+  const float *scale_d_q, *scale_d_k, *scale_d_v;  ///< or null
   Fp8BackwardAmax amax;
   Fp8BackwardUnits* units;            ///< workspace
   unsigned short *wide_q, *wide_d_o;  ///< workspace [batch, q_heads, q_length, dim]

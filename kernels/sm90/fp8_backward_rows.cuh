@@ -5,6 +5,7 @@
 #include "../attention/largest.cuh"
 #include "attention_backward_rows.cuh"
 #include "fp8_backward_arguments.h"
+#include "fp8_rows.cuh"
 
 namespace heddle::sm90 {
 
@@ -54,9 +55,9 @@ struct Fp8BackwardRows {
     units.d_q = d_s * *args.descale_k;
     units.d_k = d_s * *args.descale_q;
     units.d_v = *args.descale_d_o * (*args.scale_s * *args.descale_s);
-    units.scale_d_q = *args.scale_d_q;
-    units.scale_d_k = *args.scale_d_k;
-    units.scale_d_v = *args.scale_d_v;
+    units.scale_d_q = scale_at(args.scale_d_q);
+    units.scale_d_k = scale_at(args.scale_d_k);
+    units.scale_d_v = scale_at(args.scale_d_v);
     return units;
   }
 

@@ -5,6 +5,9 @@
 
 namespace heddle::sm90 {
 
+/// A scale that a caller may leave out, in device memory.
+HEDDLE_DEVICE float scale_at(const float* scale) { return scale != nullptr ? *scale : 1.0f; }
+
 /// Writes row half h of a 64 x kColumns fragment, each number times `scale`, to the row at `row`,
 /// if it exists. A quad has the pairs of columns of a row side by side: of 32 columns each thread
 /// is given the 8 that it writes.

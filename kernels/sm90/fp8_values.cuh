@@ -22,7 +22,7 @@ struct Fp8Values {
 
   /// One tile a block.
   HEDDLE_DEVICE static void run(const Fp8ValuesArguments& args) {
-    __shared__ alignas(16) u32 rows[kFp8Keys * kWords];
+    __shared__ __align__(16) u32 rows[kFp8Keys * kWords];
     const int tile = blockIdx.x % args.tiles, flat_head = blockIdx.x / args.tiles;
     const int head = flat_head % args.heads, batch = flat_head / args.heads;
     if (blockIdx.x == 0 && threadIdx.x == 0) {
