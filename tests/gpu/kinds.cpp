@@ -3,6 +3,7 @@
 #include "gpu/attention_options.h"
 #include "support/cache_programs.h"
 #include "support/channel_norm_programs.h"
+#include "support/fp8_programs.h"
 #include "support/pointwise_programs.h"
 #include "support/streaming_programs.h"
 
@@ -563,6 +564,18 @@ const std::vector<Kind>& kinds() {
       {"batch_norm_backward", random_batch_norm_backward, {"batch_norm"}},
       {"rope", random_rope, {"rope"}},
       {"pointwise", random_pointwise, {"pointwise"}},
+      {"fp8_hopper_forward",
+       [](Random& r) { return random_sdpa_fp8(r, {.for_hopper = true}); },
+       {"fp8 attention forward, Hopper kernel"}},
+      {"fp8_hopper_backward",
+       [](Random& r) { return random_sdpa_fp8_backward(r, {.for_hopper = true}); },
+       {"fp8 attention backward, Hopper kernels"}},
+      {"fp8_forward_by_16_bits",
+       [](Random& r) { return random_sdpa_fp8(r); },
+       {"factors", "attention forward"}},
+      {"fp8_backward_by_16_bits",
+       [](Random& r) { return random_sdpa_fp8_backward(r); },
+       {"factors", "attention backward"}},
       {"cache_append", [](Random& r) { return random_cache_append(r, {}); }, {"cache append"}},
   };
   return all;

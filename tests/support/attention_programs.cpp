@@ -6,6 +6,7 @@
 #include <numeric>
 #include <string_view>
 
+#include "core/fp8.h"
 #include "reference/attention.h"
 #include "reference/evaluate.h"
 #include "support/score_mods.h"
@@ -651,6 +652,9 @@ Program random_training_step(Random& random, const AttentionOptions& options) {
   return program;
 }
 
-DataType io_dtype(const Program& program) { return *program.graph.io_dtype; }
+DataType io_dtype(const Program& program) {
+  const DataType io = *program.graph.io_dtype;
+  return is_fp8(io) ? DataType::f32 : io;
+}
 
 }  // namespace heddle::testing

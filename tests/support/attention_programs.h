@@ -69,7 +69,8 @@ Program random_sdpa_backward(Random& random, const AttentionOptions& options = {
 /// (two nodes would make its values) and no rope are drawn.
 Program random_training_step(Random& random, const AttentionOptions& options = {});
 
-/// The dtype of Q, K and V.
+/// What a naive computation is in: the dtype of Q, K and V; of fp8 operands f32, and only the
+/// weights are rounded to theirs.
 DataType io_dtype(const Program& program);
 
 }  // namespace heddle::testing

@@ -19,6 +19,9 @@ struct Tolerance {
   /// What is left where terms cancel: in rounding steps (f32, or f64 in f64
   /// programs) of the inputs' magnitude, about 1. Of sums over rows as much of each, at random.
   double cancellation_steps = 128;
+  /// Beside that, of a largest magnitude that attention on fp8 operands gives (amax), a part of it:
+  /// it is one number, and the naive one may be near by chance.
+  double part_of_amax = 0;
 };
 
 /// Largest relative error of rounding to `type`.
@@ -51,6 +54,8 @@ class Definition {
 
  private:
   /// `before`: what its memory held, if that was not poison.
+  ::testing::AssertionResult holds_the_codes(const Block& block, const unsigned char* before,
+                                             graph::TensorId id) const;
   ::testing::AssertionResult is_met_by(const Block& block, const unsigned char* before,
                                        graph::TensorId id, bool may_be_undefined,
                                        Tolerance tolerance) const;
