@@ -191,10 +191,12 @@ struct AttentionForwardFp8 : AttentionForward<Config> {
         Softmax softmax;
         softmax.reset();
         tiles.wait_q();
-        if (work.empty())
+        if (work.empty()) {
+          __syncwarp();  // a lane that still waits would miss the next tile but one
           tiles.release_q();
-        else
+        } else {
           meet(work, out, softmax);
+        }
         finish(work, out, softmax);
       }
     }
