@@ -287,17 +287,19 @@ def gpu_that_runs_nothing(root, tmp_path, monkeypatch):
     monkeypatch.setenv("HEDDLE_CACHE_DIR", str(tmp_path / "kernels"))
 
 
-@pytest.mark.parametrize("mode, keys, options, paths", [("decode", 1024, (), ["decode"]), ("prompt", 64, ("--cache", "int4"), ["flash"])])
-def test_bench_of_gqa_on_a_gpu(heddle, tmp_path, gpu_that_runs_nothing, mode, keys, options, paths):
-    run = heddle("bench", "gqa", "--device", "cuda", "--mode", mode, "--keys", keys, *options, "--json", tmp_path / "gqa.json",
+@pytest.mark.parametrize("mode, keys, caches, path", [("decode", 1024, [], "decode"), ("prompt", 64, ["int4"], "flash")])
+def test_bench_of_gqa_on_a_gpu(heddle, tmp_path, gpu_that_runs_nothing, mode, keys, caches, path):
+    asked = ["--cache", *caches] if caches else []
+    run = heddle("bench", "gqa", "--device", "cuda", "--mode", mode, "--keys", keys, *asked, "--json", tmp_path / "gqa.json",
                  "--plot", tmp_path / "gqa.svg")
     assert run.returncode == DONE, run.stderr
     figures = json.loads((tmp_path / "gqa.json").read_text())
     assert figures["machine"]["gpu"] == "No GPU" and figures["machine"]["copy_gb_s"] > 0 and "threads" not in figures["machine"]
-    assert [cell["path"] for cell in figures["cells"]] == paths * (1 if options else 5)
+    measured = caches or ["bf16", "f16", "int8", "int4", "f8e4m3"]
+    assert [(cell["cache"], cell["path"]) for cell in figures["cells"]] == [(cache, path) for cache in measured]
     assert all(cell["seconds"] >= cell["least_seconds"] > 0 for cell in figures["cells"])
     assert "No GPU, sm_90; memory copied at" in run.stdout and "f32 peak" not in run.stdout and "float32" not in run.stdout
-    assert "of copy rate" in run.stdout and f"\n{mode:6}  {options[1] if options else 'bf16'}" in run.stdout
+    assert "of copy rate" in run.stdout and f"\n{mode:6}  {measured[0]}" in run.stdout
 
 
 def test_profile_of_gqa_on_a_gpu(heddle, tmp_path, gpu_that_runs_nothing):

@@ -654,7 +654,9 @@ Program random_training_step(Random& random, const AttentionOptions& options) {
 
 DataType io_dtype(const Program& program) {
   const DataType io = *program.graph.io_dtype;
-  return is_fp8(io) ? DataType::f32 : io;
+  if (!is_fp8(io)) return io;
+  const auto* forward = std::get_if<graph::SdpaFp8>(&program.graph.nodes.front().op);
+  return forward && forward->scale_s == kNone ? DataType::f16 : DataType::f32;
 }
 
 }  // namespace heddle::testing

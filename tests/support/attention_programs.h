@@ -69,8 +69,8 @@ Program random_sdpa_backward(Random& random, const AttentionOptions& options = {
 /// (two nodes would make its values) and no rope are drawn.
 Program random_training_step(Random& random, const AttentionOptions& options = {});
 
-/// What a naive computation is in: the dtype of Q, K and V; of fp8 operands f32, and only the
-/// weights are rounded to theirs.
+/// What a naive computation is in: the dtype of Q, K and V. Of fp8 operands f32, whose weights are
+/// then rounded to theirs; f16 if there is no scale by which that is done.
 DataType io_dtype(const Program& program);
 
 }  // namespace heddle::testing

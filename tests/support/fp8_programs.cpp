@@ -70,6 +70,10 @@ class Draw {
     if (random_.chance(0.7)) op.scale_d_k = scalar(random_.uniform(0.5, 9));
     for (TensorId* amax : {&op.amax_d_q, &op.amax_d_k, &op.amax_d_p})
       if (random_.chance(0.7)) *amax = one();
+    if (op.d_v != graph::kNone && random_.chance(0.7)) {
+      op.scale_d_v = scalar(random_.uniform(0.5, 9));
+      op.amax_d_v = one();
+    }
     op.attention = attributes_;
     program_.graph.nodes = {{"backward", op}};
     return std::move(program_);
