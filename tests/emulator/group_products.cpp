@@ -149,7 +149,7 @@ class Product {
   }
 
   /// Columns 8 * `group` and on of a row of D. Tensor cores cut sums off, where f32 arithmetic
-  /// rounds them.
+  /// rounds them: of fp8 operands behind 13 bits.
   void multiply(int row, const Eight* a, const Eight* b, int group) const {
     Eight sums = {};
     float* pairs[4];
@@ -158,8 +158,9 @@ class Product {
       if (accumulate_) sums[2 * n] = pairs[n][0], sums[2 * n + 1] = pairs[n][1];
     }
     for (int k = 0; k < k_of(type_); ++k) sums += a[k][row % 8] * b[k];
-    constexpr u64 kBelowF32 = (u64{1} << 29) - 1;
-    const auto cut = reinterpret_cast<Eight>(reinterpret_cast<EightWords>(sums) & ~kBelowF32);
+    const int kept = type_ == Operand::e4m3 ? 13 : 23;
+    const u64 below = (u64{1} << (52 - kept)) - 1;
+    const auto cut = reinterpret_cast<Eight>(reinterpret_cast<EightWords>(sums) & ~below);
     const auto results = __builtin_convertvector(cut, EightFloats);
     for (int n = 0; n < 4; ++n) pairs[n][0] = results[2 * n], pairs[n][1] = results[2 * n + 1];
   }

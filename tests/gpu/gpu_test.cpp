@@ -38,7 +38,7 @@ std::string kind_of(const std::string& description) {
 // scale 140 steps were left in one element.
 Tolerance tolerance_of(DataType io) {
   Tolerance tolerance;
-  tolerance.part_of_amax = 0.02;  // as far as test_cudnn_fp8_wide.py lets gradients be
+  tolerance.part_of_amax = 0.05;  // as far as test_cudnn_fp8_wide.py lets the largest of O be
   if (io == DataType::f32) tolerance.cancellation_steps *= 2;
   return tolerance;
 }
@@ -139,9 +139,12 @@ void OnGpu::try_one(Built& built, Tally& tally) {
 }
 
 ::testing::AssertionResult OnGpu::matches_definition(Built& built) {
+  const std::string& plan = (*built.executable)->description();
+  reference::Precision naive = built.io;
+  naive.of_fp8_cores = plan.find("fp8 attention forward") != plan.npos;
   ::testing::AssertionResult result =
-      matches_reference(built.program, built.io, tolerance_of(built.io));
-  if (!result) result << "; " << (*built.executable)->description();
+      matches_reference(built.program, naive, tolerance_of(built.io));
+  if (!result) result << "; " << plan;
   return result;
 }
 

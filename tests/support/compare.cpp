@@ -157,12 +157,12 @@ Error error_of(const graph::Graph& graph, TensorId id, const Values& expected, c
   });
 }
 
-Definition::Definition(Program& program, DataType io)
+Definition::Definition(Program& program, reference::Precision naive)
     : graph_(program.graph),
-      io_(io),
+      io_(naive.type),
       inputs_(program.buffers()),
       exact_(reference::evaluate(graph_, inputs_)),
-      naive_(reference::evaluate(graph_, inputs_, {io})) {}
+      naive_(reference::evaluate(graph_, inputs_, naive)) {}
 
 ::testing::AssertionResult Definition::is_met_by(const Program& run, Tolerance tolerance) const {
   if (!exact_) return ::testing::AssertionFailure() << exact_.status().message();
@@ -235,8 +235,9 @@ Definition::Definition(Program& program, DataType io)
   return untouched(tensor, id, *exact_, block, before);
 }
 
-::testing::AssertionResult matches_reference(Program& program, DataType io, Tolerance tolerance) {
-  return Definition(program, io).is_met_by(program, tolerance);
+::testing::AssertionResult matches_reference(Program& program, reference::Precision naive,
+                                             Tolerance tolerance) {
+  return Definition(program, naive).is_met_by(program, tolerance);
 }
 
 }  // namespace heddle::testing

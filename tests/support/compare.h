@@ -38,12 +38,12 @@ Error error_of(const graph::Graph& graph, graph::TensorId id, const reference::V
                const void* actual);
 
 /// What a program's results must be: the definition in f64 of what its graph's nodes produce, and
-/// the naive computation in the io dtype (of the first node's input), which says how far off one
-/// may be. It is evaluated once, for however many implementations are held against it, and reads
-/// the validated program's graph and inputs, which are to outlive it.
+/// the naive computation, most often in the io dtype (of the first node's input), which says how
+/// far off one may be. It is evaluated once, for however many implementations are held against it,
+/// and reads the validated program's graph and inputs, which are to outlive it.
 class Definition {
  public:
-  Definition(Program& program, DataType io);
+  Definition(Program& program, reference::Precision naive);
   Definition(const Definition&) = delete;
   Definition& operator=(const Definition&) = delete;
 
@@ -61,13 +61,13 @@ class Definition {
                                        Tolerance tolerance) const;
 
   const graph::Graph& graph_;
-  DataType io_;
+  DataType io_;  ///< of the naive computation
   reference::Buffers inputs_;
   Result<reference::Values> exact_, naive_;
 };
 
 /// Whether a program holds what its own definition says.
-::testing::AssertionResult matches_reference(Program& program, DataType io,
+::testing::AssertionResult matches_reference(Program& program, reference::Precision naive,
                                              Tolerance tolerance = {});
 
 }  // namespace heddle::testing
