@@ -52,7 +52,9 @@ HEDDLE_DEVICE void add_exactly(float& sum, float& lost, float x) {
 /// scores: equal ones stay equal and finite ones finite, however large they are. It lags by
 /// nothing.
 /// With kLift it is so much below the maximum: the largest term is 2^kLift.
-template <int kSlack, bool kExact = false, bool kNatural = false, int kLift = 0>
+/// `Lanes` are those that share a row.
+template <int kSlack, bool kExact = false, bool kNatural = false, int kLift = 0,
+          class Lanes = tile::LanesOfQuad>
 struct OnlineSoftmax {
   static_assert(!kNatural || kSlack == 0);
   static_assert(kLift == 0 || (!kNatural && kSlack == 0));
@@ -89,7 +91,7 @@ struct OnlineSoftmax {
     }
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const float most = tile::quad_max(ptx::max(top[h], other[h]));
+      const float most = Lanes::max(ptx::max(top[h], other[h]));
       const float seen = kNatural ? most : kLift > 0 ? scale * most - kLift : scale * most;
       const float old = reference[h];
       reference[h] = seen > old + kSlack ? seen : old;
@@ -145,7 +147,7 @@ struct OnlineSoftmax {
 
   /// After the last tile: the row's whole sum.
   HEDDLE_DEVICE float total(int h) const {
-    return kExact ? tile::quad_sum(sum[h]) + tile::quad_sum(lost[h]) : tile::quad_sum(sum[h]);
+    return kExact ? Lanes::sum(sum[h]) + Lanes::sum(lost[h]) : Lanes::sum(sum[h]);
   }
 
  private:

@@ -1,4 +1,5 @@
-// Asynchronous copies of 16 bytes from global to shared memory, by each thread (sm_80 and later).
+// Asynchronous copies of 16 bytes, or a word, from global to shared memory, by each thread (sm_80
+// and later).
 #pragma once
 
 #include "types.cuh"
@@ -10,6 +11,10 @@ HEDDLE_DEVICE void copy_async_16(u32 shared, const void* global, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
                "r"(valid ? 16 : 0)
                : "memory");
+}
+
+HEDDLE_DEVICE void copy_async_4(u32 shared, const float* global) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
 }
 
 HEDDLE_DEVICE void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }

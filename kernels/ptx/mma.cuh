@@ -25,4 +25,12 @@ HEDDLE_DEVICE void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1
   }
 }
 
+/// A word of each lane of an 8 x 8 matrix of 16-bit elements, row lane/4, columns 2*(lane%4)..+1:
+/// that of the matrix turned.
+HEDDLE_DEVICE u32 turn_matrix(u32 word) {
+  u32 turned;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(word));
+  return turned;
+}
+
 }  // namespace heddle::ptx

@@ -35,11 +35,12 @@ struct DecodeBlock {
   static constexpr int kThreads = kConfig.threads(), kRows = kConfig.rows();
   static constexpr int kRowTiles = Config::kRowTiles, kKeys = Config::kKeys;
   using Products = DecodeProducts<Config>;
-  static constexpr int kQkSlices = Products::kQkSlices, kVGroups = Products::kVGroups;
-  static constexpr bool kKeyCodes = Products::kKeyCodes, kValueCodes = Products::kValueCodes;
+  static constexpr int kOutGroups = Products::kOutGroups;
+  static constexpr bool kValueCodes = Products::kValueCodes;
   using KeyTile = typename Products::KeyTile;
   using ValueTile = typename Products::ValueTile;
-  using Softmax = attention::OnlineSoftmax<0, false, true>;
+  using Cells = DecodeCells<kConfig.turned>;
+  using Softmax = attention::OnlineSoftmax<0, false, true, 0, typename Cells::Lanes>;
   using Share = DecodeShare<Config::kLengths>;
   using Sequence = typename Share::Sequence;
   static constexpr float kToLog2 = Config::kInputIsLog2 ? 1.0f : kLog2E;
@@ -86,12 +87,12 @@ struct DecodeBlock {
       sums.softmax[m].reset();
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        rows[m][half] = first_row + 16 * m + lane / 4 + 8 * half;
+        rows[m][half] = first_row + 16 * m + Cells::row(lane, half);
         visible[m][half] = {0, 0};
         if (rows[m][half] < row_end) visible[m][half] = keys.visible(rows[m][half] / group);
       }
 #pragma unroll
-      for (int n = 0; n < kVGroups; ++n)
+      for (int n = 0; n < kOutGroups; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) sums.out[m][n][i] = 0;
     }
@@ -101,18 +102,13 @@ struct DecodeBlock {
     const Products products =
         Products(shared_address(shared), lane, warp).of_slot(stream.query_slot());
     typename Products::Queries queries;
-    if constexpr (Products::kQueryInRegisters) {
-#pragma unroll
-      for (int k = 0; k < kRowTiles * kQkSlices; ++k)
-        products.load_query(k / kQkSlices, k % kQkSlices, queries[k]);
-    }
+    const float own_factor = products.load_queries(queries);
     float scales[kRowTiles][2];
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        scales[m][half] =
-            kKeyCodes ? scale * products.row_factor(16 * m + lane / 4 + 8 * half) : scale;
+        scales[m][half] = scale * products.row_factor(own_factor, 16 * m + Cells::row(lane, half));
 
 #pragma unroll 1
     for (int step = 0; step < part.steps; ++step) {
@@ -126,15 +122,16 @@ struct DecodeBlock {
 #pragma unroll
         for (int m = 0; m < kRowTiles; ++m) {
           float correction[2];
-          float(&scores)[kKeys / 2] = flat(dots[m]);
-          score_cells<Score>(scores, scales[m], visible[m], rows[m], sequence, group, p.loads,
-                             first);
+          auto& scores = flat(dots[m]);
+          score_cells<Score, Cells>(scores, scales[m], visible[m], rows[m], sequence, group,
+                                    p.loads, first);
           sums.softmax[m].update(scores, kToLog2, correction);
           if (correction[0] != 1.0f || correction[1] != 1.0f) {
 #pragma unroll
-            for (int n = 0; n < kVGroups; ++n)
+            for (int n = 0; n < kOutGroups; ++n)
 #pragma unroll
-              for (int i = 0; i < 4; ++i) sums.out[m][n][i] *= correction[i / 2];
+              for (int i = 0; i < 4; ++i)
+                sums.out[m][n][i] *= correction[kConfig.turned ? i % 2 : i / 2];
           }
           Products::pack_weights(weights[m], scores);
         }
@@ -163,27 +160,17 @@ struct DecodeBlock {
 
   /// Leaves the warp's sums of some rows.
   HEDDLE_DEVICE void leave(const Sums& sums, const SumsPlace& place) const {
+    const Products products(shared_address(shared), lane, warp);
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int row = 16 * m + lane / 4 + 8 * half;
+        const int row = 16 * m + Cells::row(lane, half);
         const float total = sums.softmax[m].total(half);
         if (row < place.first_row || row >= place.end_row) continue;
-        if (lane % 4 == 0)
+        if (Cells::is_first_of_row(lane))
           statistics_of(warp)[row] = make_float2(sums.softmax[m].reference[half], total);
-        const u32 to = shared_address(shared) + place.offset(warp, row);
-#pragma unroll
-        for (int n = 0; n < kVGroups; ++n) {
-          const float first = sums.out[m][n][2 * half], second = sums.out[m][n][2 * half + 1];
-          if constexpr (kValueCodes) {
-            const int column = tile::fragment_column(lane) * kVGroups + n;
-            ptx::store_shared(to + 4 * column, first);
-            ptx::store_shared(to + 4 * (column + kVGroups), second);
-          } else {
-            ptx::store_shared(to + 4 * (8 * n + tile::fragment_column(lane)), first, second);
-          }
-        }
+        products.leave_row(sums.out[m], half, shared_address(shared) + place.offset(warp, row));
       }
     }
   }

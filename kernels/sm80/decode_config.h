@@ -26,9 +26,12 @@ struct DecodeConfig {
   Element k = Element::bf16, v = Element::bf16;
   int qk_dim = 0, v_dim = 0;
   int row_tiles = 1;  ///< of 16 rows, heads of a group side by side
-  int warps = 4;      ///< each with keys of its own
-  int keys = 16;      ///< that a warp takes a step
-  int stages = 4;     ///< steps whose keys and values are on their way to a warp
+  /// Of eight rows at most, which are then the columns of products: keys, and columns of O, are
+  /// their rows, and half as many products have no idle row.
+  bool turned = false;
+  int warps = 4;   ///< each with keys of its own
+  int keys = 16;   ///< that a warp takes a step
+  int stages = 4;  ///< steps whose keys and values are on their way to a warp
   /// Rows of a warp's sums that have room beside its stages: of up to twice so many the next
   /// sequence's keys are brought while a sequence is put together. 0: none.
   int rows_apart = 0;
@@ -43,7 +46,7 @@ struct DecodeConfig {
   bool input_is_log2 = false;
   bool has_score = false;  ///< an expression, else the score is the scaled dot product
 
-  constexpr int rows() const { return 16 * row_tiles; }
+  constexpr int rows() const { return turned ? 8 : 16 * row_tiles; }
   /// Of a key, and of a value.
   constexpr int key_bytes() const { return qk_dim * (k_codes() ? code_bits(k) : 16) / 8; }
   constexpr int value_bytes() const { return v_dim * (v_codes() ? code_bits(v) : 16) / 8; }
@@ -54,6 +57,8 @@ struct DecodeConfig {
   constexpr int tile_keys() const { return together ? keys : warps * keys; }
   /// Sequences whose queries have room.
   constexpr int query_slots() const { return rows_apart > 0 ? 2 : 1; }
+  /// Beside codes of keys: numbers kept with the queries of a sequence (DecodeProducts).
+  constexpr int row_factors() const { return turned ? qk_dim : rows(); }
   /// Sums that are put together in a block.
   constexpr int sums() const { return together ? 1 : warps; }
   /// By warp groups: columns of O that one of two has, whole boxes, of which the second's may go
@@ -74,9 +79,13 @@ struct DecodeConfig {
   constexpr int sum_columns() const { return (v_dim + 15) / 16 * 16 + 8; }
 };
 
-/// Of a row of codes: a chunk more than it has, so that lanes which read rows at once find them in
-/// different banks.
-constexpr int code_row_bytes(int bytes) { return bytes + 16; }
+/// Whether rows of so many bytes of codes fill lines of shared memory, or are filled by them.
+constexpr bool codes_fill_lines(int bytes) {
+  return tile::kLineBytes % bytes == 0 || bytes % tile::kLineBytes == 0;
+}
+/// Of a row of codes: of others a chunk more than it has, so that lanes which read rows at once
+/// find them in different banks.
+constexpr int code_row_bytes(int bytes) { return bytes + (codes_fill_lines(bytes) ? 0 : 16); }
 
 struct DecodeLayout {
   /// By warp groups: tiles of keys or values; and what says that each is there, that weights are,
@@ -95,7 +104,7 @@ struct DecodeLayout {
   int rows = 0;         ///< those of each row of what is put together
   int in_parts = 0;     ///< up to two sequences that the block shares with others
   int sequences = 0;    ///< [warps][2] those that a warp began last; not together
-  int row_factors = 0;  ///< beside codes of keys: what each row's dot products are multiplied by
+  int row_factors = 0;  ///< beside codes of keys: what DecodeConfig::row_factors counts
   int barriers = 0;     ///< by warp groups
   int bytes = 0;
 };
@@ -131,7 +140,7 @@ constexpr DecodeLayout decode_layout_of(const DecodeConfig& c) {
   at.in_parts = at.rows + c.rows() * 8;
   at.sequences = at.in_parts + 2 * kSequenceBytes;
   at.row_factors = at.sequences + (c.together ? 0 : c.warps * 2 * kSequenceBytes);
-  at.barriers = at.row_factors + (c.k_codes() ? c.query_slots() * 4 * c.rows() : 0);
+  at.barriers = at.row_factors + (c.k_codes() ? c.query_slots() * 4 * c.row_factors() : 0);
   at.bytes = at.barriers + (c.warp_groups ? 8 * DecodeLayout::kBarriers : 0);
   return at;
 }

@@ -5,6 +5,10 @@
 // from codes that lie side by side. Of a key the four lanes of a quad take a quarter of the columns
 // each, from queries in the same order; of a value the eight quads an eighth each, and so sums of
 // them lie.
+//
+// Turned (decode_config.h) the same registers are the operands, the other way round: two groups of
+// eight keys, or of eight columns of O, are one operand's rows, and queries and weights the columns
+// of the other.
 #pragma once
 
 #include "../attention/code_pairs.cuh"
@@ -25,11 +29,19 @@ struct GroupedRows {
   }
 };
 
-/// Rows of so many bytes of codes.
+/// Rows of so many bytes of codes. Those that fill lines of 128 bytes lie in them one behind the
+/// other, the chunks of each line turned about, so that both lanes that copy lines and those that
+/// read rows find them in different banks.
 template <int kBytes>
 struct CodeTile {
   HEDDLE_DEVICE static constexpr u32 chunk_offset(int row, int chunk) {
-    return row * code_row_bytes(kBytes) + 16 * chunk;
+    if constexpr (!codes_fill_lines(kBytes)) return row * code_row_bytes(kBytes) + 16 * chunk;
+    const int place = row * (kBytes / 16) + chunk, line = place / 8;
+    const int turn = kBytes < tile::kLineBytes ? 2 * (line % 4) : line % 8;
+    return 16 * (8 * line + (place % 8 ^ turn));
+  }
+  HEDDLE_DEVICE static constexpr u32 byte_offset(int row, int byte) {
+    return chunk_offset(row, byte / 16) + byte % 16;
   }
 };
 
@@ -55,8 +67,14 @@ struct DecodeProducts {
   static constexpr DecodeLayout kAt = decode_layout_of(kConfig);
   static constexpr int kRowTiles = Config::kRowTiles, kKeys = Config::kKeys;
   static constexpr int kQkSlices = ceil_div(Config::kQkDim, 16);
+  static constexpr int kQuarter =
+      Config::kQkDim / 4;  ///< of a row of queries, a lane's, beside codes
   static constexpr int kVGroups = 2 * ceil_div(Config::kVDim, 16);
-  static constexpr bool kQueryInRegisters = kRowTiles * Config::kQkDim <= 128;
+  static constexpr bool kTurned = kConfig.turned;
+  static_assert(!kTurned || kRowTiles == 1);
+  /// Of queries in registers, turned two slices each.
+  static constexpr int kQueryFragments = kTurned ? ceil_div(kQkSlices, 2) : kRowTiles * kQkSlices;
+  static constexpr bool kQueryInRegisters = kTurned || kRowTiles * Config::kQkDim <= 128;
   static constexpr bool kKeyCodes = kConfig.k_codes(), kValueCodes = kConfig.v_codes();
   /// What tensor cores multiply: f16 holds all codes.
   using KeyOperand = typename Choice<kKeyCodes, f16, T>::Type;
@@ -69,15 +87,19 @@ struct DecodeProducts {
   /// Of f16 the smallest is 2^-24: many weights below that are a share of a sum. They are kept so
   /// many times larger.
   static constexpr float kWeightScale = kValueCodes ? 32768.0f : 1.0f;
-  using Queries = PlaneFragment<KeyOperand>[kQueryInRegisters ? kRowTiles * kQkSlices : 1];
-  using Weights = u32[kRowTiles][kKeys / 16][4];
-  using Dots = float[kRowTiles][kKeys / 8][4];
-  using Out = float[kRowTiles][kVGroups][4];
+  using Queries = PlaneFragment<KeyOperand>[kQueryInRegisters ? kQueryFragments : 1];
+  /// Groups of four sums of a tile of rows: of dot products, and of O.
+  static constexpr int kDotGroups = kTurned ? kKeys / 16 : kKeys / 8,
+                       kOutGroups = kTurned ? kVGroups / 2 : kVGroups;
+  using Weights = u32[kRowTiles][kKeys / 16][kTurned ? 2 : 4];
+  using Dots = float[kRowTiles][kDotGroups][4];
+  using Out = float[kRowTiles][kOutGroups][4];
 
   u32 base;  ///< of shared memory
   int lane, warp;
-  u32 query;        ///< those of a sequence
-  u32 row_factors;  ///< beside codes of keys: of each row of them
+  u32 query;  ///< those of a sequence
+  /// Beside codes of keys: of each row of them; turned, the scales of their columns.
+  u32 row_factors;
 
   HEDDLE_DEVICE DecodeProducts(u32 memory, int lane_of_warp, int warp_of_block)
       : base(memory),
@@ -90,28 +112,58 @@ struct DecodeProducts {
   HEDDLE_DEVICE DecodeProducts of_slot(int slot) const {
     DecodeProducts products = *this;
     products.query = base + slot * kAt.query_bytes;
-    products.row_factors = base + kAt.row_factors + slot * kConfig.rows() * 4;
+    products.row_factors = base + kAt.row_factors + slot * kConfig.row_factors() * 4;
     return products;
   }
 
-  /// Slice k of query tile m, from shared memory.
-  HEDDLE_DEVICE void load_query(int m, int k, PlaneFragment<KeyOperand>& a) const {
-    if constexpr (kKeyCodes)
-      ptx::load_shared(query_fragment(m, k), a[0]);
-    else
-      load_row_fragment<T, QueryTile>(query, 16 * m, k, a);
+  /// Queries in registers, where they are there. Returns what the dot products of the lane's own
+  /// row, lane / 4, are to be multiplied by, for row_factor.
+  HEDDLE_DEVICE float load_queries(Queries& queries) const {
+    if constexpr (kTurned && kKeyCodes) {
+      float x[kQuarter];
+#pragma unroll
+      for (int i = 0; i < kQuarter; i += 8) {
+        u32 words[4];
+        const int column = lane % 4 * kQuarter + i;
+        ptx::load_shared(query + QueryTile::chunk_offset(lane / 4, column / 8), words);
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+          float scales[2];
+          ptx::load_shared(row_factors + 4 * (column + 2 * n), scales[0], scales[1]);
+          ptx::unpack<T>(words[n], x[i + 2 * n], x[i + 2 * n + 1]);
+          x[i + 2 * n] *= scales[0];
+          x[i + 2 * n + 1] *= scales[1];
+        }
+      }
+      const float factor = to_f16(x);
+#pragma unroll
+      for (int pair = 0; pair < kQuarter / 2; ++pair)
+        queries[pair / 4][0][pair % 4] = query_pair(x, pair);
+      return factor;
+    } else if constexpr (kQueryInRegisters) {
+#pragma unroll
+      for (int n = 0; n < kQueryFragments; ++n) load_query(n, queries[n]);
+    }
+    return 1;
   }
-  HEDDLE_DEVICE float row_factor(int row) const {
+  HEDDLE_DEVICE float row_factor(float own, int row) const {
+    if constexpr (!kKeyCodes) return 1;
+    if constexpr (kTurned) return __shfl_sync(0xffffffffu, own, 4 * row);
     return ptx::load_shared_f32(row_factors + 4 * row);
   }
 
-  /// Queries times the scales of the keys' columns, as fragments of f16: rows times a power of 2
-  /// that gives the largest number of each 15 bits before the point, and its inverse beside them.
+  /// Brings the scales of the keys' columns, which the queries of a sequence are multiplied by.
+  HEDDLE_DEVICE void bring_scales(const attention::Scales& scales, int head) const {
+    const float* const from = scales.data + head * scales.stride[0];
+    for (int column = threadIdx.x; column < Config::kQkDim; column += kConfig.threads())
+      ptx::copy_async_4(row_factors + 4 * column, from + column * scales.stride[1]);
+  }
+
+  /// Queries times the scales of the keys' columns, as fragments of f16, and what each row of dot
+  /// products is to be multiplied by.
   HEDDLE_DEVICE void prepare_queries(const GroupedRows<T>& from, int first_row, int row_end,
                                      const attention::Scales& scales, int head) const {
-    using Pairs = attention::CodePairs<typename Config::K>;
-    constexpr int kColumns = Config::kQkDim / 4;
-    const int first = lane % 4 * kColumns;
+    const int first = lane % 4 * kQuarter;
     const float* const column_scales = scales.data + head * scales.stride[0];
     for (int m = warp; m < kRowTiles; m += Config::kWarps) {
 #pragma unroll
@@ -119,40 +171,23 @@ struct DecodeProducts {
         const int row = first_row + 16 * m + lane / 4 + 8 * half;
         const bool exists = row < row_end;
         const T* const at = from(exists ? row : first_row) + first;
-        float x[kColumns], most = 0;
+        float x[kQuarter];
 #pragma unroll
-        for (int i = 0; i < kColumns; i += 8) {
+        for (int i = 0; i < kQuarter; i += 8) {
           u32 words[4];
           ptx::load_if<16>(exists, at + i, words);
 #pragma unroll
           for (int n = 0; n < 4; ++n) ptx::unpack<T>(words[n], x[i + 2 * n], x[i + 2 * n + 1]);
         }
 #pragma unroll
-        for (int i = 0; i < kColumns; ++i) {
-          x[i] *= column_scales[(first + i) * scales.stride[1]];
-          most = ptx::max(most, fabsf(x[i]));
-        }
-        // Of a row with an infinity all else is as good as nothing.
-        const u32 exponent = __float_as_uint(tile::quad_max(most)) >> 23;
-        const bool is_finite = exponent < 255;
-        const u32 kept = max_of(static_cast<int>(exponent), 15);
-        const float factor = is_finite ? __uint_as_float((268 - kept) << 23) : 1.0f;
+        for (int i = 0; i < kQuarter; ++i) x[i] *= column_scales[(first + i) * scales.stride[1]];
+        const float factor = to_f16(x);
 #pragma unroll
-        for (int i = 0; i < kColumns; ++i) {
-          x[i] *= factor;
-          if (!is_finite && fabsf(x[i]) < __int_as_float(0x7f800000))
-            x[i] = fminf(fmaxf(x[i], -65504.0f), 65504.0f);
-        }
-#pragma unroll
-        for (int pair = 0; pair < kColumns / 2; ++pair) {
-          const int word = pair / Pairs::kCount * 2 * Pairs::kCount, of_word = pair % Pairs::kCount;
-          ptx::store_shared(query_fragment(m, pair / 2) + 8 * (pair % 2) + 4 * half,
-                            ptx::pack<f16>(x[word + Pairs::low_code(of_word)],
-                                           x[word + Pairs::high_code(of_word)]));
-        }
+        for (int pair = 0; pair < kQuarter / 2; ++pair)
+          ptx::store_shared(query_fragment(m * kQkSlices + pair / 2) + 8 * (pair % 2) + 4 * half,
+                            query_pair(x, pair));
         if (lane % 4 == 0)
-          ptx::store_shared(row_factors + 4 * (16 * m + lane / 4 + 8 * half),
-                            is_finite ? __uint_as_float((kept - 14) << 23) : 1.0f);
+          ptx::store_shared(row_factors + 4 * (16 * m + lane / 4 + 8 * half), factor);
       }
     }
   }
@@ -163,20 +198,51 @@ struct DecodeProducts {
       multiply_key_codes(dots, queries, stage);
     else
       multiply_key_numbers(dots, queries, stage);
+    order(dots);
   }
 
   /// A tile's weights as operands of products.
-  HEDDLE_DEVICE static void pack_weights(u32 (&weights)[kKeys / 16][4],
-                                         float (&scores)[kKeys / 2]) {
+  template <int kSlices, int kRegisters, int kCount>
+  HEDDLE_DEVICE static void pack_weights(u32 (&weights)[kSlices][kRegisters],
+                                         float (&scores)[kCount]) {
     if constexpr (kValueCodes) {
 #pragma unroll
-      for (int i = 0; i < kKeys / 2; ++i) scores[i] *= kWeightScale;
+      for (int i = 0; i < kCount; ++i) scores[i] *= kWeightScale;
     }
-    tile::pack_fragment<ValueOperand, kKeys>(weights, scores);
+    if constexpr (kTurned) {
+#pragma unroll
+      for (int k = 0; k < kSlices; ++k)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          weights[k][i] =
+              ptx::turn_matrix(ptx::pack<ValueOperand>(scores[4 * k + i], scores[4 * k + 2 + i]));
+    } else {
+      tile::pack_fragment<ValueOperand, kKeys>(weights, scores);
+    }
+  }
+
+  /// Leaves a row's sums at shared memory's address `to`.
+  HEDDLE_DEVICE void leave_row(const float (&out)[kOutGroups][4], int half, u32 to) const {
+    constexpr int kFirst = kTurned ? 1 : 2, kSecond = kTurned ? 2 : 1;  ///< of a row, a column
+#pragma unroll
+    for (int n = 0; n < kOutGroups; ++n) {
+      const float sums[2] = {out[n][kFirst * half], out[n][kFirst * half + kSecond]};
+      if constexpr (!kTurned && !kValueCodes) {
+        ptx::store_shared(to + 4 * (8 * n + tile::fragment_column(lane)), sums[0], sums[1]);
+        continue;
+      }
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int group = kTurned ? 2 * n + i : n,
+                  place = kTurned ? lane / 4 : tile::fragment_column(lane) + i;
+        ptx::store_shared(to + 4 * (kValueCodes ? place * kVGroups + group : 8 * group + place),
+                          sums[i]);
+      }
+    }
   }
 
   /// out += the weights' products with the values at `values`. Beside codes it is kWeightScale
-  /// times as large, and column lane % 4 * 2 + i of group n is value column (that) * kVGroups + n.
+  /// times as large.
   HEDDLE_DEVICE void multiply_values(Out& out, const Weights& weights, u32 values) const {
     if constexpr (kValueCodes)
       multiply_value_codes(out, weights, values);
@@ -185,18 +251,76 @@ struct DecodeProducts {
   }
 
  private:
+  /// Fragment n of queries, from shared memory.
+  HEDDLE_DEVICE void load_query(int n, PlaneFragment<KeyOperand>& a) const {
+    if constexpr (kKeyCodes)
+      ptx::load_shared(query_fragment(n), a[0]);
+    else if constexpr (kTurned)
+      ptx::load_matrix_x4(query + QueryTile::chunk_offset(lane % 8, 4 * n + lane / 8), a[0]);
+    else
+      load_row_fragment<T, QueryTile>(query, 16 * (n / kQkSlices), n % kQkSlices, a);
+  }
   HEDDLE_DEVICE void fetch_query(const Queries& queries, int m, int k,
                                  PlaneFragment<KeyOperand>& a) const {
     if constexpr (kQueryInRegisters) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) a[0][i] = queries[m * kQkSlices + k][0][i];
     } else {
-      load_query(m, k, a);
+      load_query(m * kQkSlices + k, a);
     }
   }
 
-  HEDDLE_DEVICE u32 query_fragment(int m, int k) const {
-    return query + 16 * ((m * kQkSlices + k) * 32 + lane);
+  HEDDLE_DEVICE u32 query_fragment(int n) const { return query + 16 * (n * 32 + lane); }
+
+  /// Of a quad that has a row, a quarter each, times a power of 2 that gives the largest number 15
+  /// bits before the point. Returns the inverse.
+  HEDDLE_DEVICE static float to_f16(float (&x)[kQuarter]) {
+    float most = 0;
+#pragma unroll
+    for (int i = 0; i < kQuarter; ++i) most = ptx::max(most, fabsf(x[i]));
+    // Of a row with an infinity all else is as good as nothing.
+    const u32 exponent = __float_as_uint(tile::quad_max(most)) >> 23;
+    const bool is_finite = exponent < 255;
+    const u32 kept = max_of(static_cast<int>(exponent), 15);
+    const float factor = is_finite ? __uint_as_float((268 - kept) << 23) : 1.0f;
+#pragma unroll
+    for (int i = 0; i < kQuarter; ++i) {
+      x[i] *= factor;
+      if (!is_finite && fabsf(x[i]) < __int_as_float(0x7f800000))
+        x[i] = fminf(fmaxf(x[i], -65504.0f), 65504.0f);
+    }
+    return is_finite ? __uint_as_float((kept - 14) << 23) : 1.0f;
+  }
+  /// Two of a quarter that lie together as an operand of products.
+  HEDDLE_DEVICE static u32 query_pair(const float (&x)[kQuarter], int pair) {
+    using Pairs = attention::CodePairs<typename Config::K>;
+    const int word = pair / Pairs::kCount * 2 * Pairs::kCount, of_word = pair % Pairs::kCount;
+    return ptx::pack<f16>(x[word + Pairs::low_code(of_word)], x[word + Pairs::high_code(of_word)]);
+  }
+
+  /// A group of sums += two groups of eight keys or columns times slice k of queries or weights.
+  template <typename Operand>
+  HEDDLE_DEVICE static void multiply_turned(float (&sums)[4], u32 low, u32 high, u32 next_low,
+                                            u32 next_high, const u32 (&columns)[2]) {
+    const u32 rows[4] = {low, next_low, high, next_high};
+    ptx::mma_m16n8k16<Operand>(sums, rows, columns[0], columns[1]);
+  }
+  /// Of slice k of the queries.
+  HEDDLE_DEVICE static void multiply_query(float (&sums)[4], u32 low, u32 high, u32 next_low,
+                                           u32 next_high, const Queries& queries, int k) {
+    const u32(&two)[4] = queries[k / 2][0];
+    const u32 columns[2] = {two[2 * (k % 2)], two[2 * (k % 2) + 1]};
+    multiply_turned<KeyOperand>(sums, low, high, next_low, next_high, columns);
+  }
+  /// As DecodeCells has them.
+  HEDDLE_DEVICE static void order(Dots& dots) {
+    if constexpr (!kTurned) return;
+#pragma unroll
+    for (auto& sums : dots[0]) {
+      const float second = sums[1];
+      sums[1] = sums[2];
+      sums[2] = second;
+    }
   }
   HEDDLE_DEVICE void multiply_key_numbers(Dots& dots, const Queries& queries, u32 stage) const {
 #pragma unroll
@@ -205,12 +329,16 @@ struct DecodeProducts {
       for (int n = 0; n < kKeys / 16; ++n) {
         PlaneFragment<T> b;
         load_transposed_operand<T, KeyTile>(stage, 16 * n, k, b);
+        if constexpr (kTurned) {
+          multiply_query(dots[0][n], b[0][0], b[0][1], b[0][2], b[0][3], queries, k);
+        } else {
 #pragma unroll
-        for (int m = 0; m < kRowTiles; ++m) {
-          PlaneFragment<T> a;
-          fetch_query(queries, m, k, a);
-          ptx::mma_m16n8k16<T>(dots[m][2 * n], a[0], b[0][0], b[0][1]);
-          ptx::mma_m16n8k16<T>(dots[m][2 * n + 1], a[0], b[0][2], b[0][3]);
+          for (int m = 0; m < kRowTiles; ++m) {
+            PlaneFragment<T> a;
+            fetch_query(queries, m, k, a);
+            ptx::mma_m16n8k16<T>(dots[m][2 * n], a[0], b[0][0], b[0][1]);
+            ptx::mma_m16n8k16<T>(dots[m][2 * n + 1], a[0], b[0][2], b[0][3]);
+          }
         }
       }
     }
@@ -222,10 +350,14 @@ struct DecodeProducts {
       for (int n = 0; n < kVGroups / 2; ++n) {
         PlaneFragment<T> b;
         load_operand<T, ValueTile>(values, 16 * k, 16 * n, b);
+        if constexpr (kTurned) {
+          multiply_turned<T>(out[0][n], b[0][0], b[0][1], b[0][2], b[0][3], weights[0][k]);
+        } else {
 #pragma unroll
-        for (int m = 0; m < kRowTiles; ++m) {
-          ptx::mma_m16n8k16<T>(out[m][2 * n], weights[m][k], b[0][0], b[0][1]);
-          ptx::mma_m16n8k16<T>(out[m][2 * n + 1], weights[m][k], b[0][2], b[0][3]);
+          for (int m = 0; m < kRowTiles; ++m) {
+            ptx::mma_m16n8k16<T>(out[m][2 * n], weights[m][k], b[0][0], b[0][1]);
+            ptx::mma_m16n8k16<T>(out[m][2 * n + 1], weights[m][k], b[0][2], b[0][3]);
+          }
         }
       }
     }
@@ -235,23 +367,38 @@ struct DecodeProducts {
     using Pairs = attention::CodePairs<typename Config::K>;
     constexpr int kLaneBytes = kConfig.key_bytes() / 4, kBytes = access_bytes(kLaneBytes);
     constexpr int kSlices = kBytes / 4 * Pairs::kCount / 2;  ///< of an access
-    const u32 mine = stage + KeyTile::chunk_offset(lane / 4, 0) + lane % 4 * kLaneBytes;
 #pragma unroll
     for (int i = 0; i < kLaneBytes / kBytes; ++i) {
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n) {
-        u32 codes[kBytes / 4], pairs[2 * kSlices];
-        load_codes(mine + KeyTile::chunk_offset(8 * n, 0) + i * kBytes, codes);
+      const auto pairs_of = [&](int n, u32(&pairs)[2 * kSlices]) {
+        u32 codes[kBytes / 4];
+        load_codes(
+            stage + KeyTile::byte_offset(8 * n + lane / 4, lane % 4 * kLaneBytes + i * kBytes),
+            codes);
 #pragma unroll
         for (int word = 0; word < kBytes / 4; ++word)
           Pairs::of(codes[word], pairs + word * Pairs::kCount);
+      };
 #pragma unroll
-        for (int k = 0; k < kSlices; ++k) {
+      for (int n = 0; n < kDotGroups; ++n) {
+        u32 pairs[2 * kSlices];
+        if constexpr (kTurned) {
+          u32 next[2 * kSlices];
+          pairs_of(2 * n, pairs);
+          pairs_of(2 * n + 1, next);
 #pragma unroll
-          for (int m = 0; m < kRowTiles; ++m) {
-            PlaneFragment<f16> a;
-            fetch_query(queries, m, i * kSlices + k, a);
-            ptx::mma_m16n8k16<f16>(dots[m][n], a[0], pairs[2 * k], pairs[2 * k + 1]);
+          for (int k = 0; k < kSlices; ++k)
+            multiply_query(dots[0][n], pairs[2 * k], pairs[2 * k + 1], next[2 * k], next[2 * k + 1],
+                           queries, i * kSlices + k);
+        } else {
+          pairs_of(n, pairs);
+#pragma unroll
+          for (int k = 0; k < kSlices; ++k) {
+#pragma unroll
+            for (int m = 0; m < kRowTiles; ++m) {
+              PlaneFragment<f16> a;
+              fetch_query(queries, m, i * kSlices + k, a);
+              ptx::mma_m16n8k16<f16>(dots[m][n], a[0], pairs[2 * k], pairs[2 * k + 1]);
+            }
           }
         }
       }
@@ -261,7 +408,6 @@ struct DecodeProducts {
   HEDDLE_DEVICE void multiply_value_codes(Out& out, const Weights& weights, u32 values) const {
     using Pairs = attention::CodePairs<typename Config::V>;
     constexpr int kLaneBytes = kConfig.value_bytes() / 8, kBytes = access_bytes(kLaneBytes);
-    const u32 mine = values + lane / 4 * kLaneBytes;
 #pragma unroll
     for (int k = 0; k < kKeys / 16; ++k) {
 #pragma unroll
@@ -270,7 +416,8 @@ struct DecodeProducts {
 #pragma unroll
         for (int key = 0; key < 4; ++key) {
           const int row = 16 * k + 2 * (lane % 4) + key % 2 + key / 2 * 8;
-          load_codes(mine + ValueTile::chunk_offset(row, 0) + i * kBytes, codes[key]);
+          load_codes(values + ValueTile::byte_offset(row, lane / 4 * kLaneBytes + i * kBytes),
+                     codes[key]);
         }
 #pragma unroll
         for (int word = 0; word < kBytes / 4; ++word) {
@@ -278,12 +425,19 @@ struct DecodeProducts {
             u32 low[Pairs::kCount], high[Pairs::kCount];
             Pairs::of(Pairs::template interleave<kHalf>(codes[0][word], codes[1][word]), low);
             Pairs::of(Pairs::template interleave<kHalf>(codes[2][word], codes[3][word]), high);
+            const int first = (2 * (i * kBytes / 4 + word) + kHalf) * Pairs::kCount;
+            if constexpr (kTurned) {
 #pragma unroll
-            for (int pair = 0; pair < Pairs::kCount; ++pair) {
-              const int n = (2 * (i * kBytes / 4 + word) + kHalf) * Pairs::kCount + pair;
+              for (int pair = 0; pair < Pairs::kCount; pair += 2)
+                multiply_turned<f16>(out[0][(first + pair) / 2], low[pair], high[pair],
+                                     low[pair + 1], high[pair + 1], weights[0][k]);
+            } else {
 #pragma unroll
-              for (int m = 0; m < kRowTiles; ++m)
-                ptx::mma_m16n8k16<f16>(out[m][n], weights[m][k], low[pair], high[pair]);
+              for (int pair = 0; pair < Pairs::kCount; ++pair)
+#pragma unroll
+                for (int m = 0; m < kRowTiles; ++m)
+                  ptx::mma_m16n8k16<f16>(out[m][first + pair], weights[m][k], low[pair],
+                                         high[pair]);
             }
           };
           multiply_half.template operator()<0>();

@@ -6,9 +6,29 @@
 
 namespace heddle::sm80 {
 
+/// Where a lane's cells lie: of row `half` of its two, the key of cell i.
+template <bool kTurned>
+struct DecodeCells {
+  using Lanes = tile::LanesOfQuad;
+  HEDDLE_DEVICE static int row(int lane, int half) { return lane / 4 + 8 * half; }
+  HEDDLE_DEVICE static int key(int lane, int i) {
+    return tile::fragment_column(lane) + tile::fragment_column_step(i);
+  }
+  HEDDLE_DEVICE static bool is_first_of_row(int lane) { return lane % 4 == 0; }
+};
+/// Of products whose columns are the rows of queries, sums 1 and 2 of each four having changed
+/// places.
+template <>
+struct DecodeCells<true> {
+  using Lanes = tile::LanesAcrossQuads;
+  HEDDLE_DEVICE static int row(int lane, int half) { return 2 * (lane % 4) + half; }
+  HEDDLE_DEVICE static int key(int lane, int i) { return lane / 4 + 16 * (i / 4) + 8 * (i % 2); }
+  HEDDLE_DEVICE static bool is_first_of_row(int lane) { return lane < 4; }
+};
+
 /// Dot products of two rows, of token and head of the group together, with the keys from `first`
 /// on become their scores; hidden ones -inf.
-template <class Score, int kCount, bool kLengths>
+template <class Score, class Cells, int kCount, bool kLengths>
 HEDDLE_DEVICE void score_cells(float (&cells)[kCount], const float (&scales)[2],
                                const KeyInterval (&visible)[2], const int (&rows)[2],
                                const DecodeSequence<kLengths>& sequence, int group,
@@ -16,7 +36,7 @@ HEDDLE_DEVICE void score_cells(float (&cells)[kCount], const float (&scales)[2],
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     const int half = tile::fragment_half(i);
-    const int column = first + tile::fragment_column(threadIdx.x) + tile::fragment_column_step(i);
+    const int column = first + Cells::key(threadIdx.x % 32, i);
     const bool seen = column >= visible[half].lo && column < visible[half].hi;
     float score = __fmul_rn(cells[i], scales[half]);  // not to be fused: as in the backward
     if constexpr (!Score::kIdentity) {

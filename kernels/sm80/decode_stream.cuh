@@ -176,11 +176,13 @@ class DecodeStream {
               row_end = group * sequence.keys.q_length;
     const GroupedRows<T> rows{p_.q, sequence.batch, sequence.head * group, group};
     const Products to = products_.of_slot((begun_ - 1) % kConfig.query_slots());
-    if constexpr (Products::kKeyCodes)
+    if constexpr (Products::kKeyCodes && !Products::kTurned) {
       to.prepare_queries(rows, first_row, row_end, p_.k_scales, sequence.head);
-    else
+    } else {
       load_rows<typename Products::QueryTile, Config::kQkDim, kConfig.threads(), true, T>(
           to.query, rows, first_row, row_end);
+      if constexpr (Products::kKeyCodes) to.bring_scales(p_.k_scales, sequence.head);
+    }
   }
 
   const DecodeArguments& args_;

@@ -198,13 +198,13 @@ class DecodeGroups {
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>();
       ptx::pin(scores);
-      if (!once_) {
-        ptx::barrier_sync(kGroupBarrier, kGroup);
-        bring_keys(step + 1);
-      }
+      // Also where nothing is brought: racecheck, which counts the barriers that each warp has met,
+      // takes sums for read before they are left where groups have met different numbers of them.
+      ptx::barrier_sync(kGroupBarrier, kGroup);
+      bring_keys(step + 1);
       const float scales[2] = {scale_, scale_};
-      sm80::score_cells<Score>(scores, scales, visible, rows, sequence, group_, p_.loads,
-                               steps.first + step * kKeys);
+      sm80::score_cells<Score, sm80::DecodeCells<false>>(
+          scores, scales, visible, rows, sequence, group_, p_.loads, steps.first + step * kKeys);
       float correction[2];
       softmax.update(scores, kToLog2, correction);
       u32 weights[kKeys / 16][4];

@@ -30,6 +30,26 @@ HEDDLE_DEVICE float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
+/// The lanes that share a row: a quad; or, of sums that lie the other way round, those at the same
+/// place of theirs.
+struct LanesOfQuad {
+  HEDDLE_DEVICE static float max(float x) { return quad_max(x); }
+  HEDDLE_DEVICE static float sum(float x) { return quad_sum(x); }
+};
+struct LanesAcrossQuads {
+  HEDDLE_DEVICE static float max(float x) {
+#pragma unroll
+    for (int apart = 4; apart < 32; apart *= 2)
+      x = ptx::max(x, __shfl_xor_sync(0xffffffffu, x, apart));
+    return x;
+  }
+  HEDDLE_DEVICE static float sum(float x) {
+#pragma unroll
+    for (int apart = 4; apart < 32; apart *= 2) x += __shfl_xor_sync(0xffffffffu, x, apart);
+    return x;
+  }
+};
+
 /// Values kBy further take the place of each, the first ones that of the last: a loop that is not
 /// unrolled sees all of an array in registers at the same places.
 template <int kBy, typename T, int kCount>

@@ -48,7 +48,8 @@ int few_keys_of(int64_t length) {
 AttentionFacts::GroupRows group_rows_of(const AttentionSizes& sizes) {
   using GroupRows = AttentionFacts::GroupRows;
   const int64_t rows = sizes.q_heads / sizes.k_heads * sizes.q_length_to_plan_for();
-  return rows <= 16   ? GroupRows::to_16
+  return rows <= 8    ? GroupRows::to_8
+         : rows <= 16 ? GroupRows::to_16
          : rows <= 32 ? GroupRows::to_32
          : rows <= 64 ? GroupRows::to_64
                       : GroupRows::more;

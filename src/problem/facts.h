@@ -45,8 +45,8 @@ struct AttentionFacts {
   /// Rows of a head: few, as in decoding, are up to 64.
   bool has_few_rows = false;
   /// Rows of all heads of a group together.
-  enum class GroupRows : uint8_t { to_16, to_32, to_64, more };
-  GroupRows group_rows = GroupRows::to_16;
+  enum class GroupRows : uint8_t { to_8, to_16, to_32, to_64, more };
+  GroupRows group_rows = GroupRows::to_8;
   enum class Keys : uint8_t { to_255, to_512, to_2047, to_8191, more };
   Keys keys = Keys::to_255;
   /// Keys of up to kFewKeys, rounded up to 16: tiles are chosen that fit them. 0: there are more.

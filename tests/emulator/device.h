@@ -59,7 +59,7 @@ void give_way();
 // Copies by each thread (cp.async). They land when they are waited for, or at once: both are
 // allowed, and blocks differ in it.
 
-void copy_async(u32 to, const void* from, bool valid);
+void copy_async(u32 to, const void* from, u32 bytes, bool valid);
 void copy_async_commit();
 void copy_async_wait(int pending);
 /// An arrival at the barrier once the thread's copies so far have landed.

@@ -76,18 +76,18 @@ u32 count_in_block(bool given) {
   return all.count[number % 2];
 }
 
-void copy_async(u32 to, const void* from, bool valid) {
+void copy_async(u32 to, const void* from, u32 bytes, bool valid) {
   // Checked where it is asked for; where `valid` is false nothing is read.
-  u8* const target = shared(to, 16, 16);
-  const u8* const source = valid ? global(from, 16, 16) : nullptr;
-  const auto copy = [target, source] {
+  u8* const target = shared(to, bytes, bytes);
+  const u8* const source = valid ? global(from, bytes, bytes) : nullptr;
+  const auto copy = [target, source, bytes] {
     if (source)
-      std::memcpy(target, source, 16);
+      std::memcpy(target, source, bytes);
     else
-      std::memset(target, 0, 16);
+      std::memset(target, 0, bytes);
   };
   if (!current().block->late) return copy();
-  std::memset(target, 0xff, 16);
+  std::memset(target, 0xff, bytes);
   current().copies.add(copy);
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 struct Few {
   Case keys;
-  int64_t rows;  ///< of queries: up to 16 are one tile
+  int64_t rows;  ///< of queries: up to 8 are columns of products, up to 16 one tile
 };
 
 class DecodeKernels : public testing::TestWithParam<Few> {};
@@ -44,7 +44,7 @@ std::vector<Few> cases() {
                                                       {Feature::ring, Feature::causal}};
   std::vector<Few> all;
   for (const char* architecture : {"sm_80", "sm_90a"}) {
-    for (int64_t rows : {1, 24}) {
+    for (int64_t rows : {1, 12, 24}) {
       for (const auto& feature : features)
         for (int dim : {64, 128, 256})
           all.push_back({{DataType::bf16, dim, dim, feature, architecture}, rows});

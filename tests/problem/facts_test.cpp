@@ -53,7 +53,9 @@ TEST(Facts, FewKeysAreCountedBySixteen) {
 
 TEST(Facts, OfRowsOfAGroupAreClasses) {
   using GroupRows = AttentionFacts::GroupRows;
-  for (const auto& [length, rows] : {std::pair{int64_t{1}, GroupRows::to_16},
+  for (const auto& [length, rows] : {std::pair{int64_t{1}, GroupRows::to_8},
+                                     {2, GroupRows::to_8},
+                                     {3, GroupRows::to_16},
                                      {4, GroupRows::to_16},
                                      {5, GroupRows::to_32},
                                      {8, GroupRows::to_32},

@@ -124,6 +124,7 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("qk_dim", c.qk_dim);
   visit("v_dim", c.v_dim);
   visit("row_tiles", c.row_tiles);
+  visit("turned", c.turned);
   visit("warps", c.warps);
   visit("keys", c.keys);
   visit("stages", c.stages);
