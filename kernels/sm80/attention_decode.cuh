@@ -77,7 +77,7 @@ struct DecodeBlock {
   /// are, and the next sequence may begin before this one has ended.
   template <class Stream>
   HEDDLE_DEVICE void meet(Stream& stream, const Sequence& sequence, bool apart, Sums& sums) const {
-    const typename Share::Keys& keys = sequence.keys;
+    const DecodeKeys& keys = sequence.keys;
     const int first_row = sequence.row_block * kRows, row_end = group * keys.q_length;
     const typename Stream::Part part = stream.part_of(sequence);
     int rows[kRowTiles][2];

@@ -1,7 +1,7 @@
 // What the decode kernel is given at launch. Plain types: host and device share it.
 #pragma once
 
-#include "../attention/parameters.h"
+#include "decode_keys.h"
 
 namespace heddle::sm80 {
 
@@ -29,6 +29,7 @@ struct DecodeRows {
 struct DecodeArguments {
   DecodeParts parts;
   DecodeRows rows;
+  DecodeCounts counts;  ///< where no batch entry has lengths of its own
   attention::ForwardParameters problem;
 };
 

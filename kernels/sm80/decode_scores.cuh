@@ -28,10 +28,10 @@ struct DecodeCells<true> {
 
 /// Dot products of two rows, of token and head of the group together, with the keys from `first`
 /// on become their scores; hidden ones -inf.
-template <class Score, class Cells, int kCount, bool kLengths>
+template <class Score, class Cells, int kCount>
 HEDDLE_DEVICE void score_cells(float (&cells)[kCount], const float (&scales)[2],
                                const KeyInterval (&visible)[2], const int (&rows)[2],
-                               const DecodeSequence<kLengths>& sequence, int group,
+                               const DecodeSequence& sequence, int group,
                                const attention::Tensor* loads, int first) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {

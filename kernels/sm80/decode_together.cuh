@@ -41,7 +41,7 @@ struct DecodeTogether {
   using KeyTile = tile::PlaneTile<T, kKeys, Config::kQkDim>;
   using ValueTile = tile::PlaneTile<T, kKeys, Config::kVDim>;
   using WeightTile = tile::SharedTile<kRows, kKeys>;
-  using Sequence = DecodeSequence<Config::kLengths>;
+  using Sequence = DecodeSequence;
   static constexpr float kToLog2 = Config::kInputIsLog2 ? 1.0f : attention::kLog2E;
 
   // Dot products are 16 rows by 16 keys each. A warp takes those of 16 keys with every kApart-th

@@ -30,7 +30,7 @@ class DecodeGroups {
   using KeyTile = tile::SharedTile<kKeys, Config::kQkDim>;
   using ValueTile = tile::SharedTile<kKeys, Config::kVDim>;
   using WeightTile = tile::SharedTile<kRows, kKeys>;
-  using Sequence = sm80::DecodeSequence<Config::kLengths>;
+  using Sequence = sm80::DecodeSequence;
   static constexpr float kToLog2 = Config::kInputIsLog2 ? 1.0f : attention::kLog2E;
   // Sums take most registers of their groups; narrower ones leave some to who brings keys besides.
   static constexpr int kRegisters = 168, kManyRegisters = kPart > 192 ? 184 : 176,

@@ -149,12 +149,12 @@ TEST(Lower, ReadsCaches) {
     return described(forward_of({DataType::bf16, dim, dim, std::move(features)}, rows, 512));
   };
   EXPECT_EQ(step({Feature::i4_codes}, 1),
-            "attention forward, decode kernel of codes, 16 rows, 16 keys a warp, sm_90a");
+            "attention forward, decode kernel of codes, 8 rows, 32 keys a warp, sm_90a");
   EXPECT_EQ(step({Feature::i8_codes, Feature::ring}, 1),
-            "attention forward, decode kernel of codes in a ring, 16 rows, 16 keys a warp, sm_90a");
+            "attention forward, decode kernel of codes in a ring, 8 rows, 32 keys a warp, sm_90a");
   EXPECT_EQ(step({Feature::f8_codes}, 1, 72),
             "k from codes of f8e4m3 to bf16, sm_90a; v from codes of f8e4m3 to bf16, sm_90a; "
-            "attention forward, decode kernel, 16 rows, 16 keys a warp, sm_90a");
+            "attention forward, decode kernel, 8 rows, 16 keys a warp, sm_90a");
   EXPECT_EQ(
       step({Feature::i8_codes}, 512),
       "k from codes of i8 to bf16, sm_90a; v from codes of i8 to bf16, sm_90a; " + step({}, 512));

@@ -266,6 +266,12 @@ Result<Lowering> lower_decode(const AttentionProblem& problem, const Target& tar
   ParameterBlock block(&planned.arguments, structure, sizes);
   fill_forward(block, planned.arguments.problem, structure, sizes, loads);
   planned.entries = std::move(block.entries);
+  const attention::ForwardParameters& p = planned.arguments.problem;
+  if (!config.lengths) {
+    planned.arguments.counts = sm80::DecodeCounts::of(
+        sm80::DecodeKeys::of(p.bounds, p.bound_count, p.q_length, p.kv_length, config.tile_keys()),
+        p.batch, p.k_heads, planned.arguments.rows.blocks, static_cast<int>(planned.launch.grid_x));
+  }
   planned.argument_layout = argument_layout_of(structure, loads.size());
   planned.aligned = problem::tensors_of(structure);
   planned.statistics = part_rows * config.v_dim * 4;

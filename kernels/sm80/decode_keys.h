@@ -1,0 +1,109 @@
+// Which keys the decode kernel meets, and how blocks share them: plain numbers, which the host
+// counts once where no length on the device decides. Counted by each warp they were a third of the
+// instructions before the first copy.
+#pragma once
+
+#include "../attention/bounds.h"
+
+namespace heddle::sm80 {
+
+/// What the rows of a batch entry see, and the tiles it takes to meet it: one at least, where it is
+/// said that a row sees nothing.
+struct DecodeKeys {
+  int q_length, kv_length;
+  attention::BatchBounds bounds;
+  int end;
+  int first_tile, tiles;
+
+  static constexpr DecodeKeys of(const attention::Bound* bounds, int count, int q_length,
+                                 int kv_length, int tile_keys) {
+    DecodeKeys keys{
+        q_length, kv_length, attention::resolve_bounds(bounds, count, q_length, kv_length),
+        0,        0,         1};
+    // Neither end of what a row sees comes before that of the row above: what all see begins with
+    // the first row that sees a key, and ends with the last.
+    const attention::BatchBounds& b = keys.bounds;
+    const int first = b.lower - b.upper_diagonal + 1, first_row = first > 0 ? first : 0;
+    const int end = b.upper - b.lower_diagonal, last_row = (end < q_length ? end : q_length) - 1;
+    const bool sees =
+        b.lower < b.upper && b.lower_diagonal < b.upper_diagonal && first_row <= last_row;
+    const int begin = sees ? keys.visible(first_row).lo : 0;
+    keys.end = sees ? keys.visible(last_row).hi : 0;
+    keys.first_tile = begin / tile_keys;
+    const int tiles = (keys.end + tile_keys - 1) / tile_keys - keys.first_tile;
+    keys.tiles = tiles > 1 ? tiles : 1;
+    return keys;
+  }
+  /// The keys that a row sees.
+  constexpr attention::KeyInterval visible(int row) const {
+    const int lo = row + bounds.lower_diagonal, hi = row + bounds.upper_diagonal;
+    return {lo > bounds.lower ? lo : bounds.lower, hi < bounds.upper ? hi : bounds.upper};
+  }
+};
+
+/// What numbers below 2^31 are divided by. kCounted by the host: (n * multiplier) >> (31 + shift),
+/// where 2^(31 + shift) / divisor, rounded up, leaves less than a unit of the quotient; else as a
+/// division takes it.
+template <bool kCounted>
+struct Divisor {
+  unsigned multiplier, shift;
+
+  static constexpr Divisor of(int divisor) {
+    const auto d = static_cast<unsigned long long>(divisor > 1 ? divisor : 1);
+    unsigned shift = 0;
+    while ((1ull << shift) < d) ++shift;
+    return {static_cast<unsigned>(((1ull << (31 + shift)) + d - 1) / d), shift};
+  }
+  constexpr int quotient(int n) const {
+    const unsigned long long product = 1ull * static_cast<unsigned>(n) * multiplier;
+    return static_cast<int>(product >> (31 + shift));
+  }
+};
+template <>
+struct Divisor<false> {
+  unsigned divisor;
+
+  static constexpr Divisor of(int divisor) { return {static_cast<unsigned>(divisor)}; }
+  constexpr int quotient(int n) const {
+    return static_cast<int>(static_cast<unsigned>(n) / divisor);
+  }
+};
+
+/// The tiles of all sequences, one after the other, cut into as many equal shares as there are
+/// blocks; those left over go to the first blocks.
+template <bool kCounted>
+struct DecodeShares {
+  int per_block, left_over;
+  Divisor<kCounted> by_larger, by_smaller;  ///< shares with one that was left over, and others
+
+  static constexpr DecodeShares of(int tiles, int blocks) {
+    const int per_block = Divisor<false>::of(blocks).quotient(tiles);
+    return {per_block, tiles - per_block * blocks, Divisor<kCounted>::of(per_block + 1),
+            Divisor<kCounted>::of(per_block)};
+  }
+  constexpr int first_of(int block) const {
+    return block * per_block + (block < left_over ? block : left_over);
+  }
+  /// The block whose share a tile is.
+  constexpr int block_of(int tile) const {
+    const int of_larger = left_over * (per_block + 1);
+    if (tile < of_larger) return by_larger.quotient(tile);
+    return left_over + by_smaller.quotient(tile - of_larger);
+  }
+};
+
+/// Where sequences are all alike. Aligned as what follows it in a launch.
+struct alignas(8) DecodeCounts {
+  DecodeKeys keys;
+  DecodeShares<true> shares;
+  Divisor<true> by_entry, by_sequence, by_row_blocks;  ///< tiles of an entry, of a sequence
+
+  static constexpr DecodeCounts of(const DecodeKeys& keys, int batch, int k_heads, int row_blocks,
+                                   int blocks) {
+    const int of_entry = keys.tiles * k_heads * row_blocks;
+    return {keys, DecodeShares<true>::of(batch * of_entry, blocks), Divisor<true>::of(of_entry),
+            Divisor<true>::of(keys.tiles), Divisor<true>::of(row_blocks)};
+  }
+};
+
+}  // namespace heddle::sm80
