@@ -37,8 +37,6 @@ struct DecodeBlock {
   using Products = DecodeProducts<Config>;
   static constexpr int kOutGroups = Products::kOutGroups;
   static constexpr bool kValueCodes = Products::kValueCodes;
-  using KeyTile = typename Products::KeyTile;
-  using ValueTile = typename Products::ValueTile;
   using Cells = DecodeCells<kConfig.turned>;
   using Softmax = attention::OnlineSoftmax<0, false, true, 0, typename Cells::Lanes>;
   using Share = DecodeShare<Config::kLengths>;

@@ -20,15 +20,18 @@ struct DecodeKeys {
     DecodeKeys keys{
         q_length, kv_length, attention::resolve_bounds(bounds, count, q_length, kv_length),
         0,        0,         1};
-    // Neither end of what a row sees comes before that of the row above: what all see begins with
-    // the first row that sees a key, and ends with the last.
     const attention::BatchBounds& b = keys.bounds;
-    const int first = b.lower - b.upper_diagonal + 1, first_row = first > 0 ? first : 0;
-    const int end = b.upper - b.lower_diagonal, last_row = (end < q_length ? end : q_length) - 1;
-    const bool sees =
-        b.lower < b.upper && b.lower_diagonal < b.upper_diagonal && first_row <= last_row;
-    const int begin = sees ? keys.visible(first_row).lo : 0;
-    keys.end = sees ? keys.visible(last_row).hi : 0;
+    int begin = 0;
+    if (b.lower < b.upper && b.lower_diagonal < b.upper_diagonal) {
+      // Neither end of what a row sees comes before that of the row above: what all see begins with
+      // the first row that sees a key, and ends with the last.
+      const int first = b.lower - b.upper_diagonal + 1, first_row = first > 0 ? first : 0;
+      const int end = b.upper - b.lower_diagonal, last_row = (end < q_length ? end : q_length) - 1;
+      if (first_row <= last_row) {
+        begin = keys.visible(first_row).lo;
+        keys.end = keys.visible(last_row).hi;
+      }
+    }
     keys.first_tile = begin / tile_keys;
     const int tiles = (keys.end + tile_keys - 1) / tile_keys - keys.first_tile;
     keys.tiles = tiles > 1 ? tiles : 1;

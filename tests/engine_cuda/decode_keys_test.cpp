@@ -69,7 +69,8 @@ TEST(DecodeKeys, MeetWhatRowsSee) {
     for (int n = 0; n < bound_count; ++n)
       bounds[n] = {
           random.one_of({Anchor::start, Anchor::kv_end, Anchor::top_left, Anchor::bottom_right}),
-          random.chance(0.5), random.integer(-350, 350)};
+          random.chance(0.5),
+          random.integer(-350, 350) * (random.chance(0.1) ? int64_t{1} << 40 : 1)};
     const DecodeKeys keys = DecodeKeys::of(bounds, bound_count, q_length, kv_length, tile_keys);
     int first = kv_length, end = 0;
     for (int row = 0; row < q_length; ++row) {
