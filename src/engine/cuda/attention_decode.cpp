@@ -161,8 +161,10 @@ Result<sm80::DecodeConfig> configure_decode(const AttentionProblem& problem, con
              all_of_4_bits = config.k == Element::u8 && config.v == Element::u8;
   config.keys = widest <= 64 || turns_codes ? 32 : 16;
   config.stages = 8;
-  // 12 of 4 bits: 58.4 us for 60.9 (H200, 32 x 4096); of int8 77.3 for 74.8.
-  config.warps = !target.is_hopper() ? 4 : turns_codes && all_of_4_bits ? 12 : 8;
+  // 12 of 4 bits: 58.4 us for 60.9 (H200, 32 x 4096, d 128); of int8 77.3 for 74.8. Wider ones
+  // spill.
+  const bool has_many_warps = turns_codes && all_of_4_bits && widest <= 128;
+  config.warps = !target.is_hopper() ? 4 : has_many_warps ? 12 : 8;
   const int limit = target.is_hopper() ? target.shared_limit() : kSm80SharedLimit;
   const auto bytes = [&config] { return sm80::decode_layout_of(config).bytes; };
   while (config.stages > 2 && bytes() > limit) --config.stages;
