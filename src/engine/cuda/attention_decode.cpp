@@ -269,7 +269,8 @@ Result<Lowering> lower_decode(const AttentionProblem& problem, const Target& tar
   fill_forward(block, planned.arguments.problem, structure, sizes, loads);
   planned.entries = std::move(block.entries);
   const attention::ForwardParameters& p = planned.arguments.problem;
-  if (!config.lengths) {
+  // Of nobody there is no share.
+  if (!config.lengths && planned.launch.grid_x > 0) {
     planned.arguments.counts = sm80::DecodeCounts::of(
         sm80::DecodeKeys::of(p.bounds, p.bound_count, p.q_length, p.kv_length, config.tile_keys()),
         p.batch, p.k_heads, planned.arguments.rows.blocks, static_cast<int>(planned.launch.grid_x));
