@@ -198,8 +198,9 @@ class DecodeGroups {
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>();
       ptx::pin(scores);
-      // Also where nothing is brought: racecheck, which counts the barriers that each warp has met,
-      // takes sums for read before they are left where groups have met different numbers of them.
+      // Also where nothing is brought: racecheck (CUDA 13.0) else takes sums for read before they
+      // are left, though all threads meet in between. It no longer does where all groups have met
+      // as many barriers.
       ptx::barrier_sync(kGroupBarrier, kGroup);
       bring_keys(step + 1);
       const float scales[2] = {scale_, scale_};
