@@ -13,7 +13,7 @@ namespace heddle::reference {
 /// tensor (scores, probabilities, their gradients) in `type` and accumulates products in f32. Its
 /// distance from the definition is what a fused kernel's error is measured against.
 struct Precision {
-  // NOLINTNEXTLINE: a type is a precision.
+  /// Not explicit: a type says which.
   Precision(DataType of = DataType::f64) : type(of) {}
 
   DataType type;
