@@ -57,8 +57,9 @@ struct DecodeConfig {
   constexpr int tile_keys() const { return together ? keys : warps * keys; }
   /// Sequences whose queries have room.
   constexpr int query_slots() const { return rows_apart > 0 ? 2 : 1; }
-  /// Beside codes of keys: numbers kept with the queries of a sequence (DecodeProducts).
-  constexpr int row_factors() const { return turned ? qk_dim : rows(); }
+  /// Beside codes of keys: how many numbers say what each row of dot products, turned each column
+  /// of queries, is to be multiplied by.
+  constexpr int query_factors() const { return turned ? qk_dim : rows(); }
   /// Sums that are put together in a block.
   constexpr int sums() const { return together ? 1 : warps; }
   /// By warp groups: columns of O that one of two has, whole boxes, of which the second's may go
@@ -100,12 +101,12 @@ struct DecodeLayout {
   /// Together: dot products [shares][rows], weights, and what the sums of each row so far are to be
   /// multiplied by.
   int scores = 0, weights = 0, corrections = 0;
-  int statistics = 0;   ///< [sums][rows] maxima and sums
-  int rows = 0;         ///< those of each row of what is put together
-  int in_parts = 0;     ///< up to two sequences that the block shares with others
-  int sequences = 0;    ///< [warps][2] those that a warp began last; not together
-  int row_factors = 0;  ///< beside codes of keys: what DecodeConfig::row_factors counts
-  int barriers = 0;     ///< by warp groups
+  int statistics = 0;     ///< [sums][rows] maxima and sums
+  int rows = 0;           ///< those of each row of what is put together
+  int in_parts = 0;       ///< up to two sequences that the block shares with others
+  int sequences = 0;      ///< [warps][2] those that a warp began last; not together
+  int query_factors = 0;  ///< those of a sequence (DecodeConfig::query_factors)
+  int barriers = 0;       ///< by warp groups
   int bytes = 0;
 };
 constexpr DecodeLayout decode_layout_of(const DecodeConfig& c) {
@@ -139,8 +140,8 @@ constexpr DecodeLayout decode_layout_of(const DecodeConfig& c) {
   at.rows = at.statistics + c.sums() * c.rows() * 8;
   at.in_parts = at.rows + c.rows() * 8;
   at.sequences = at.in_parts + 2 * kSequenceBytes;
-  at.row_factors = at.sequences + (c.together ? 0 : c.warps * 2 * kSequenceBytes);
-  at.barriers = at.row_factors + (c.k_codes() ? c.query_slots() * 4 * c.row_factors() : 0);
+  at.query_factors = at.sequences + (c.together ? 0 : c.warps * 2 * kSequenceBytes);
+  at.barriers = at.query_factors + (c.k_codes() ? c.query_slots() * 4 * c.query_factors() : 0);
   at.bytes = at.barriers + (c.warp_groups ? 8 * DecodeLayout::kBarriers : 0);
   return at;
 }

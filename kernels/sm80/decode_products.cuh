@@ -67,8 +67,8 @@ struct DecodeProducts {
   static constexpr DecodeLayout kAt = decode_layout_of(kConfig);
   static constexpr int kRowTiles = Config::kRowTiles, kKeys = Config::kKeys;
   static constexpr int kQkSlices = ceil_div(Config::kQkDim, 16);
-  static constexpr int kQuarter =
-      Config::kQkDim / 4;  ///< of a row of queries, a lane's, beside codes
+  /// Of a row of queries, a lane's, beside codes.
+  static constexpr int kQuarter = Config::kQkDim / 4;
   static constexpr int kVGroups = 2 * ceil_div(Config::kVDim, 16);
   static constexpr bool kTurned = kConfig.turned;
   static_assert(!kTurned || kRowTiles == 1);
@@ -97,22 +97,20 @@ struct DecodeProducts {
 
   u32 base;  ///< of shared memory
   int lane, warp;
-  u32 query;  ///< those of a sequence
-  /// Beside codes of keys: of each row of them; turned, the scales of their columns.
-  u32 row_factors;
+  u32 query, query_factors;  ///< those of a sequence
 
   HEDDLE_DEVICE DecodeProducts(u32 memory, int lane_of_warp, int warp_of_block)
       : base(memory),
         lane(lane_of_warp),
         warp(warp_of_block),
         query(memory),
-        row_factors(memory + kAt.row_factors) {}
+        query_factors(memory + kAt.query_factors) {}
 
   /// With the queries of one of query_slots().
   HEDDLE_DEVICE DecodeProducts of_slot(int slot) const {
     DecodeProducts products = *this;
     products.query = base + slot * kAt.query_bytes;
-    products.row_factors = base + kAt.row_factors + slot * kConfig.row_factors() * 4;
+    products.query_factors = base + kAt.query_factors + slot * kConfig.query_factors() * 4;
     return products;
   }
 
@@ -129,7 +127,7 @@ struct DecodeProducts {
 #pragma unroll
         for (int n = 0; n < 4; ++n) {
           float scales[2];
-          ptx::load_shared(row_factors + 4 * (column + 2 * n), scales[0], scales[1]);
+          ptx::load_shared(query_factors + 4 * (column + 2 * n), scales[0], scales[1]);
           ptx::unpack<T>(words[n], x[i + 2 * n], x[i + 2 * n + 1]);
           x[i + 2 * n] *= scales[0];
           x[i + 2 * n + 1] *= scales[1];
@@ -146,17 +144,18 @@ struct DecodeProducts {
     }
     return 1;
   }
+  /// What the dot products of a row are to be multiplied by; `own` is what load_queries returned.
   HEDDLE_DEVICE float row_factor(float own, int row) const {
     if constexpr (!kKeyCodes) return 1;
     if constexpr (kTurned) return __shfl_sync(0xffffffffu, own, 4 * row);
-    return ptx::load_shared_f32(row_factors + 4 * row);
+    return ptx::load_shared_f32(query_factors + 4 * row);
   }
 
   /// Brings the scales of the keys' columns, which the queries of a sequence are multiplied by.
   HEDDLE_DEVICE void bring_scales(const attention::Scales& scales, int head) const {
     const float* const from = scales.data + head * scales.stride[0];
     for (int column = threadIdx.x; column < Config::kQkDim; column += kConfig.threads())
-      ptx::copy_async_4(row_factors + 4 * column, from + column * scales.stride[1]);
+      ptx::copy_async_4(query_factors + 4 * column, from + column * scales.stride[1]);
   }
 
   /// Queries times the scales of the keys' columns, as fragments of f16, and what each row of dot
@@ -187,7 +186,7 @@ struct DecodeProducts {
           ptx::store_shared(query_fragment(m * kQkSlices + pair / 2) + 8 * (pair % 2) + 4 * half,
                             query_pair(x, pair));
         if (lane % 4 == 0)
-          ptx::store_shared(row_factors + 4 * (16 * m + lane / 4 + 8 * half), factor);
+          ptx::store_shared(query_factors + 4 * (16 * m + lane / 4 + 8 * half), factor);
       }
     }
   }

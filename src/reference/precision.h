@@ -17,7 +17,7 @@ struct Precision {
   Precision(DataType of = DataType::f64) : type(of) {}
 
   DataType type;
-  /// Scores of fp8 operands are summed as Hopper's tensor cores do it.
+  /// Dot products are summed as Hopper's tensor cores sum those of fp8 operands.
   bool of_fp8_cores = false;
 
   bool is_exact() const { return type == DataType::f64; }

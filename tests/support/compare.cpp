@@ -179,8 +179,11 @@ Definition::Definition(Program& program, reference::Precision naive)
       const unsigned char* before =
           run.in_place.contains(uid) ? static_cast<const unsigned char*>(inputs_.at(uid)) : nullptr;
       Tolerance here = tolerance;
-      if (port.name.starts_with("amax_"))
-        here.floor_steps += tolerance.part_of_amax / rounding_step(DataType::f32);
+      if (port.name.starts_with("amax_")) {
+        const bool is_of_o = port.name == "amax_o";
+        here.floor_steps += (is_of_o ? tolerance.part_of_amax_o : tolerance.part_of_amax) /
+                            rounding_step(DataType::f32);
+      }
       here.cancellation_steps *=
           std::sqrt(rows_summed(graph_, node, port.tensor)) * columns_summed(graph_, node);
       const auto met = holds_codes(graph_[port.tensor], node)

@@ -20,8 +20,9 @@ struct Tolerance {
   /// programs) of the inputs' magnitude, about 1. Of sums over rows as much of each, at random.
   double cancellation_steps = 128;
   /// Beside that, of a largest magnitude that attention on fp8 operands gives (amax), a part of it:
-  /// it is one number, and the naive one may be near by chance.
-  double part_of_amax = 0;
+  /// it is one number, and the naive one may be near by chance. That of O is of few weights, which
+  /// have three bits.
+  double part_of_amax = 0, part_of_amax_o = 0;
 };
 
 /// Largest relative error of rounding to `type`.

@@ -170,7 +170,7 @@ Result<sm80::DecodeConfig> configure_decode(const AttentionProblem& problem, con
   while (config.stages > 2 && bytes() > limit) --config.stages;
   if (bytes() > limit) config.warps /= 2;
   // What stages leave. Of two tiles of rows registers are full, and making queries of codes takes
-  // many.
+  // many; turned, it gained nothing (kernels/notes/sm80_decode.md).
   if (config.row_tiles == 1 && !config.k_codes()) {
     config.rows_apart = config.rows();
     while (config.rows_apart > 0 && bytes() > limit) config.rows_apart /= 2;
