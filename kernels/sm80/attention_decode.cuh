@@ -39,7 +39,7 @@ struct DecodeBlock {
   static constexpr bool kValueCodes = Products::kValueCodes;
   using Cells = DecodeCells<kConfig.turned>;
   using Softmax = attention::OnlineSoftmax<0, false, true, 0, typename Cells::Lanes>;
-  using Share = DecodeShare<Config::kLengths>;
+  using Share = DecodeShare<Config::kLengths, !Config::kTogether>;
   using Sequence = typename Share::Sequence;
   static constexpr float kToLog2 = Config::kInputIsLog2 ? 1.0f : kLog2E;
   static constexpr int kColumnQuads = Config::kVDim / 4;

@@ -72,20 +72,48 @@ struct Divisor<false> {
   }
 };
 
-/// The tiles of all sequences, one after the other, cut into as many equal shares as there are
-/// blocks; those left over go to the first blocks.
+/// Where all sequences have as many tiles: how many each counts for in the blocks' shares, and how
+/// many are a share. A share that goes on in the next sequence costs time where the one ends and
+/// the other begins, and so does a sequence that several blocks meet. Where unequal shares cost no
+/// more, a block meets whole sequences, or a part of one.
+struct DecodeCut {
+  int tiles;      ///< those that it has, and in its last part some without keys
+  int per_block;  ///< 0: shares are equal
+
+  static constexpr DecodeCut of(int tiles, int sequences, int blocks) {
+    // Tiles that a block meets in that time (kernels/notes/sm80_decode.md).
+    constexpr int kOfJoining = 3, kOfGoingOn = 5;
+    const auto quotient_up = [](int n, int divisor) {
+      return Divisor<false>::of(divisor).quotient(n + divisor - 1);
+    };
+    const int equal = quotient_up(sequences * tiles, blocks) + kOfJoining + kOfGoingOn;
+    const int whole = quotient_up(sequences, blocks) * tiles;
+    if (sequences < blocks) {
+      const int part = quotient_up(tiles, Divisor<false>::of(sequences).quotient(blocks));
+      if (part + kOfJoining < whole && part + kOfJoining <= equal)
+        return {quotient_up(tiles, part) * part, part};
+    }
+    return {tiles, whole <= equal ? whole : 0};
+  }
+};
+
+/// The tiles of all sequences, one after the other, cut into shares of as many tiles; equal ones
+/// are as many as there are blocks, and those left over go to the first.
 template <bool kCounted>
 struct DecodeShares {
-  int per_block, left_over;
+  int tiles, per_block, left_over;
   Divisor<kCounted> by_larger, by_smaller;  ///< shares with one that was left over, and others
 
-  static constexpr DecodeShares of(int tiles, int blocks) {
-    const int per_block = Divisor<false>::of(blocks).quotient(tiles);
-    return {per_block, tiles - per_block * blocks, Divisor<kCounted>::of(per_block + 1),
-            Divisor<kCounted>::of(per_block)};
+  /// per_block: 0 of equal shares.
+  static constexpr DecodeShares of(int tiles, int blocks, int per_block) {
+    const bool equal = per_block == 0;
+    if (equal) per_block = Divisor<false>::of(blocks).quotient(tiles);
+    return {tiles, per_block, equal ? tiles - per_block * blocks : 0,
+            Divisor<kCounted>::of(per_block + 1), Divisor<kCounted>::of(per_block)};
   }
   constexpr int first_of(int block) const {
-    return block * per_block + (block < left_over ? block : left_over);
+    const int first = block * per_block + (block < left_over ? block : left_over);
+    return first < tiles ? first : tiles;
   }
   /// The block whose share a tile is.
   constexpr int block_of(int tile) const {
@@ -101,11 +129,14 @@ struct alignas(8) DecodeCounts {
   DecodeShares<true> shares;
   Divisor<true> by_entry, by_sequence, by_row_blocks;  ///< tiles of an entry, of a sequence
 
-  static constexpr DecodeCounts of(const DecodeKeys& keys, int batch, int k_heads, int row_blocks,
+  static constexpr DecodeCounts of(DecodeKeys keys, int batch, int k_heads, int row_blocks,
                                    int blocks) {
-    const int of_entry = keys.tiles * k_heads * row_blocks;
-    return {keys, DecodeShares<true>::of(batch * of_entry, blocks), Divisor<true>::of(of_entry),
-            Divisor<true>::of(keys.tiles), Divisor<true>::of(row_blocks)};
+    const int of_entry = k_heads * row_blocks;
+    const DecodeCut cut = DecodeCut::of(keys.tiles, batch * of_entry, blocks);
+    keys.tiles = cut.tiles;
+    return {keys, DecodeShares<true>::of(batch * of_entry * cut.tiles, blocks, cut.per_block),
+            Divisor<true>::of(of_entry * cut.tiles), Divisor<true>::of(cut.tiles),
+            Divisor<true>::of(row_blocks)};
   }
 };
 

@@ -1,7 +1,7 @@
 // Which keys a block of the decode kernel meets. A sequence is the keys of one batch entry and one
 // head of keys, met by a block of query rows; its tiles and those of all others, one after the
-// other, are cut into as many equal shares as there are blocks (decode_keys.h). Lengths on the
-// device decide, where there are some.
+// other, are cut into shares of the blocks (decode_keys.h). Lengths on the device decide, where
+// there are some.
 #pragma once
 
 #include "../attention/operand.cuh"
@@ -26,28 +26,45 @@ struct DecodeBlocks {
 };
 
 /// The sequences of the calling block; all its threads go through them. kLengths: batch entries
-/// have lengths of their own; every warp counts by itself and waits for no other.
-template <bool kLengths>
+/// have lengths of their own; every warp counts by itself and waits for no other. Where they are
+/// alike nonetheless, shares end with sequences (DecodeCut) if kCuts: of wide heads registers are
+/// full (warp groups spilled 100 bytes a thread).
+template <bool kLengths, bool kCuts>
 class DecodeShare {
  public:
   using Sequence = DecodeSequence;
 
   HEDDLE_DEVICE DecodeShare(const DecodeArguments& args, int tile_keys)
-      : args_(args), tile_keys_(tile_keys), per_batch_(args.problem.k_heads * args.rows.blocks) {
+      : args_(args), tile_keys_(tile_keys) {
     if constexpr (!kLengths) {
-      keys_ = args.counts.keys;
       take_share(args.counts.shares);
     } else {
       const int lane = threadIdx.x % 32, first = lane * entries_of_lane(),
                 last = min_of(first + entries_of_lane(), args.problem.batch);
-      for (int batch = first; batch < last; ++batch) counted_ += tiles_of(keys_of(batch));
+      int most = 0;
+      for (int batch = first; batch < last; ++batch) {
+        const DecodeKeys keys = keys_of(batch);
+        counted_ += tiles_of(keys);
+        most = max_of(most, keys.tiles);
+      }
       counted_until_ = counted_;
 #pragma unroll
       for (int step = 1; step < 32; step *= 2) {
         const int other = __shfl_up_sync(0xffffffffu, counted_until_, step);
         if (lane >= step) counted_until_ += other;
+        most = max_of(most, __shfl_xor_sync(0xffffffffu, most, step));
       }
-      take_share(Shares::of(__shfl_sync(0xffffffffu, counted_until_, 31), gridDim.x));
+      const int sequences = args.problem.batch * per_batch();
+      int tiles = __shfl_sync(0xffffffffu, counted_until_, 31), per_block = 0;
+      if (kCuts && tiles == sequences * most) {
+        const DecodeCut cut = DecodeCut::of(most, sequences, gridDim.x);
+        tiles_of_each_ = cut.tiles;
+        tiles = sequences * cut.tiles;
+        per_block = cut.per_block;
+        counted_ = max_of(last - first, 0) * per_batch() * cut.tiles;
+        counted_until_ = last * per_batch() * cut.tiles;
+      }
+      take_share(Shares::of(tiles, gridDim.x, per_block));
     }
   }
 
@@ -55,16 +72,16 @@ class DecodeShare {
 
   HEDDLE_DEVICE Sequence take() {
     const int tile = takes_last_ ? end_ - 1 : at_;
-    find(tile);
-    const int number = sequence_of(tile - begins_), begin = begins_ + number * keys_.tiles;
-    const int first = max_of(at_, begin), end = min_of(end_, begin + keys_.tiles),
+    const DecodeKeys keys = find(tile);
+    const int number = sequence_of(tile - begins_, keys), begin = begins_ + number * keys.tiles;
+    const int first = max_of(at_, begin), end = min_of(end_, begin + keys.tiles),
               head = head_of(number);
     if (takes_last_)
       end_ = first;
     else
       at_ = end;
     takes_last_ = false;
-    return {keys_,         batch_,      head, number - head * args_.rows.blocks,
+    return {keys,          batch_,      head, number - head * args_.rows.blocks,
             first - begin, end - first, begin};
   }
 
@@ -79,51 +96,59 @@ class DecodeShare {
 
   HEDDLE_DEVICE DecodeKeys keys_of(int batch) const {
     const attention::ForwardParameters& p = args_.problem;
-    return DecodeKeys::of(p.bounds, p.bound_count, attention::length_of(p.q_lengths, batch),
-                          attention::length_of(p.kv_lengths, batch), tile_keys_);
+    DecodeKeys keys =
+        DecodeKeys::of(p.bounds, p.bound_count, attention::length_of(p.q_lengths, batch),
+                       attention::length_of(p.kv_lengths, batch), tile_keys_);
+    if (tiles_of_each_ > 0) keys.tiles = tiles_of_each_;
+    return keys;
   }
   HEDDLE_DEVICE void take_share(const Shares& shares) {
     const int block = blockIdx.x;
     shares_ = shares;
     at_ = shares.first_of(block);
     end_ = shares.first_of(block + 1);
-    takes_last_ = args_.problem.batch * per_batch_ > static_cast<int>(gridDim.x);
+    takes_last_ = args_.problem.batch * per_batch() > static_cast<int>(gridDim.x);
   }
-  HEDDLE_DEVICE int tiles_of(const DecodeKeys& keys) const { return keys.tiles * per_batch_; }
+  /// Blocks of rows of a group, of a batch entry.
+  HEDDLE_DEVICE int per_batch() const { return args_.problem.k_heads * args_.rows.blocks; }
+  HEDDLE_DEVICE int tiles_of(const DecodeKeys& keys) const { return keys.tiles * per_batch(); }
   HEDDLE_DEVICE int entries_of_lane() const { return ceil_div(args_.problem.batch, 32); }
   /// Of a batch entry, that of one of its tiles.
-  HEDDLE_DEVICE int sequence_of(int tile) const {
+  HEDDLE_DEVICE int sequence_of(int tile, const DecodeKeys& keys) const {
     if constexpr (!kLengths) return args_.counts.by_sequence.quotient(tile);
-    return Divisor<false>::of(keys_.tiles).quotient(tile);
+    return Divisor<false>::of(keys.tiles).quotient(tile);
   }
   HEDDLE_DEVICE int head_of(int sequence) const {
     if (args_.rows.blocks == 1) return sequence;
     if constexpr (!kLengths) return args_.counts.by_row_blocks.quotient(sequence);
     return Divisor<false>::of(args_.rows.blocks).quotient(sequence);
   }
-  /// Goes to the batch entry whose tile it is.
-  HEDDLE_DEVICE void find(int tile) {
+  /// Goes to the batch entry whose tile it is. Returns its keys, which are counted again for each
+  /// sequence: kept from one to the next they were registers of the main loop.
+  HEDDLE_DEVICE DecodeKeys find(int tile) {
     if constexpr (!kLengths) {
       batch_ = args_.counts.by_entry.quotient(tile);
-      begins_ = batch_ * tiles_of(keys_);
+      begins_ = batch_ * tiles_of(args_.counts.keys);
+      return args_.counts.keys;
     } else {
       if (!knows_entry_ || tile < begins_) {
         // The lane that counted the tile, and of its entries the first.
         const int source = __popc(__ballot_sync(0xffffffffu, counted_until_ <= tile));
         begins_ = __shfl_sync(0xffffffffu, counted_until_ - counted_, source);
         batch_ = source * entries_of_lane();
-        keys_ = keys_of(batch_);
         knows_entry_ = true;
       }
-      while (tile >= begins_ + tiles_of(keys_)) {
-        begins_ += tiles_of(keys_);
-        keys_ = keys_of(++batch_);
+      DecodeKeys keys = keys_of(batch_);
+      while (tile >= begins_ + tiles_of(keys)) {
+        begins_ += tiles_of(keys);
+        keys = keys_of(++batch_);
       }
+      return keys;
     }
   }
 
   const DecodeArguments& args_;
-  int tile_keys_, per_batch_;  ///< blocks of rows of a group, of a batch entry
+  int tile_keys_;
   Shares shares_;
   int at_ = 0, end_ = 0;
   /// Of more sequences than blocks the last one first, which the block begins and another ends:
@@ -132,7 +157,7 @@ class DecodeShare {
   bool knows_entry_ = false;
   int batch_ = 0, begins_ = 0;           ///< a batch entry and its first tile
   int counted_ = 0, counted_until_ = 0;  ///< tiles of the lane's entries, and of all up to them
-  DecodeKeys keys_;
+  int tiles_of_each_ = 0;                ///< of lengths that are all alike, else 0
 };
 
 }  // namespace heddle::sm80

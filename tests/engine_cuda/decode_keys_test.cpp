@@ -40,21 +40,65 @@ TEST(DecodeKeys, QuotientsAreExact) {
 TEST(DecodeKeys, EveryTileIsOfTheBlockThatMeetsIt) {
   for (int blocks : {1, 2, 3, 7, 132}) {
     for (int tiles : {0, 1, 2, 6, 131, 132, 133, 1000, 4097}) {
-      const auto shares = DecodeShares<true>::of(tiles, blocks);
-      const auto divided = DecodeShares<false>::of(tiles, blocks);
-      EXPECT_EQ(shares.first_of(0), 0);
-      EXPECT_EQ(shares.first_of(blocks), tiles);
-      for (int block = 0; block < blocks; ++block) {
-        const int first = shares.first_of(block), end = shares.first_of(block + 1);
-        EXPECT_LE(end - first, (tiles + blocks - 1) / blocks);
-        EXPECT_GE(end - first, tiles / blocks);
-        for (int tile = first; tile < end; ++tile) {
-          ASSERT_EQ(shares.block_of(tile), block) << tile << " of " << tiles << ", " << blocks;
-          ASSERT_EQ(divided.block_of(tile), block) << tile << " of " << tiles << ", " << blocks;
+      const int equal = tiles / blocks;
+      for (int per_block : {0, equal + 1, 2 * equal + 3}) {
+        const auto shares = DecodeShares<true>::of(tiles, blocks, per_block);
+        const auto divided = DecodeShares<false>::of(tiles, blocks, per_block);
+        EXPECT_EQ(shares.first_of(0), 0);
+        EXPECT_EQ(shares.first_of(blocks), tiles);
+        for (int block = 0; block < blocks; ++block) {
+          const int first = shares.first_of(block), end = shares.first_of(block + 1);
+          EXPECT_LE(end - first, per_block > 0 ? per_block : (tiles + blocks - 1) / blocks);
+          EXPECT_GE(end - first, per_block > 0 ? 0 : equal);
+          for (int tile = first; tile < end; ++tile) {
+            ASSERT_EQ(shares.block_of(tile), block) << tile << " of " << tiles << ", " << blocks;
+            ASSERT_EQ(divided.block_of(tile), block) << tile << " of " << tiles << ", " << blocks;
+          }
         }
       }
     }
   }
+}
+
+TEST(DecodeKeys, SharesThatEndWithSequencesAreOfNoManyMoreTiles) {
+  for (int blocks : {1, 2, 3, 7, 84, 114, 132}) {
+    for (int sequences = 1; sequences < 700; ++sequences) {
+      for (int tiles : {1, 2, 3, 7, 8, 31, 32, 33, 64, 1000}) {
+        const DecodeCut cut = DecodeCut::of(tiles, sequences, blocks);
+        SCOPED_TRACE(::testing::Message() << tiles << " tiles of each of " << sequences << ", "
+                                          << blocks << " blocks: " << cut.per_block);
+        const int equal = (sequences * tiles + blocks - 1) / blocks;
+        if (cut.per_block == 0) {
+          ASSERT_EQ(cut.tiles, tiles);
+          continue;
+        }
+        ASSERT_LE(cut.per_block, equal + 8);
+        ASSERT_LE((sequences * cut.tiles + cut.per_block - 1) / cut.per_block, blocks);
+        if (cut.per_block < tiles) {
+          ASSERT_EQ(cut.tiles % cut.per_block, 0);
+          ASSERT_GE(cut.tiles, tiles);
+          ASSERT_LT(cut.tiles - tiles, cut.per_block);
+        } else {
+          ASSERT_EQ(cut.tiles, tiles);
+          ASSERT_EQ(cut.per_block % tiles, 0);
+        }
+      }
+    }
+  }
+}
+
+TEST(DecodeKeys, SequencesAreCutWhereThatIsFaster) {
+  const auto cut = [](int tiles, int sequences) {
+    const DecodeCut cut = DecodeCut::of(tiles, sequences, 132);
+    return std::pair(cut.tiles, cut.per_block);
+  };
+  EXPECT_EQ(cut(256, 8), std::pair(256, 16));  // 16 parts of each of 8 heads of keys
+  EXPECT_EQ(cut(250, 8), std::pair(256, 16));  // the last of them shorter
+  EXPECT_EQ(cut(241, 8), std::pair(256, 16));
+  EXPECT_EQ(cut(240, 8), std::pair(240, 15));
+  EXPECT_EQ(cut(32, 256), std::pair(32, 64));  // two whole ones
+  EXPECT_EQ(cut(4, 64), std::pair(4, 4));      // one: joining two parts takes longer
+  EXPECT_EQ(cut(32, 136), std::pair(32, 0));  // two of each for half of the blocks, none for others
 }
 
 // Beside every row's keys, one by one.

@@ -25,7 +25,7 @@ using problem::OperandId;
 
 constexpr const char* kKernelName = "attention_decode";
 /// Of all sequences together, which the kernel counts; the memory of none has so many.
-constexpr int64_t kMostTiles = int64_t{1} << 30;
+constexpr int64_t kMostTiles = int64_t{1} << 29;
 
 int64_t group_of(const AttentionSizes& sizes) { return sizes.q_heads / sizes.k_heads; }
 
@@ -157,14 +157,10 @@ Result<sm80::DecodeConfig> configure_decode(const AttentionProblem& problem, con
   const bool looks_blocks_up = config.rows_k == attention::KeyRows::paged ||
                                config.rows_v == attention::KeyRows::paged,
              turns_codes =
-                 config.turned && !looks_blocks_up && (config.k_codes() || config.v_codes()),
-             all_of_4_bits = config.k == Element::u8 && config.v == Element::u8;
+                 config.turned && !looks_blocks_up && (config.k_codes() || config.v_codes());
   config.keys = widest <= 64 || turns_codes ? 32 : 16;
   config.stages = 8;
-  // 12 of 4 bits: 58.4 us for 60.9 (H200, 32 x 4096, d 128); of int8 77.3 for 74.8. Wider ones
-  // spill.
-  const bool has_many_warps = turns_codes && all_of_4_bits && widest <= 128;
-  config.warps = !target.is_hopper() ? 4 : has_many_warps ? 12 : 8;
+  config.warps = target.is_hopper() ? 8 : 4;
   const int limit = target.is_hopper() ? target.shared_limit() : kSm80SharedLimit;
   const auto bytes = [&config] { return sm80::decode_layout_of(config).bytes; };
   while (config.stages > 2 && bytes() > limit) --config.stages;
