@@ -51,13 +51,14 @@ HEDDLE_DEVICE void add_exactly(float& sum, float& lost, float x) {
 /// With kNatural `reference` is a score, natural as they are, and exponents are differences of
 /// scores: equal ones stay equal and finite ones finite, however large they are. It lags by
 /// nothing.
-/// With kLift it is so much below the maximum: the largest term is 2^kLift.
+/// With kLift the largest term is 2^kLift, and so are sums larger: the reference lies so much below
+/// the maximum, kNatural: exponents are so much larger.
 /// `Lanes` are those that share a row.
 template <int kSlack, bool kExact = false, bool kNatural = false, int kLift = 0,
           class Lanes = tile::LanesOfQuad>
 struct OnlineSoftmax {
   static_assert(!kNatural || kSlack == 0);
-  static_assert(kLift == 0 || (!kNatural && kSlack == 0));
+  static_assert(kLift == 0 || kSlack == 0);
   float reference[2];  ///< in log2 units, kNatural: natural; -inf while no key was seen
   float sum[2];        ///< this lane's share
   float lost[2];       ///< with kExact: what `sum` is short of
@@ -68,9 +69,9 @@ struct OnlineSoftmax {
     lost[0] = lost[1] = 0;
   }
 
-  /// s becomes 2^(scale*s - reference), kNatural: 2^(scale*(s - reference)); `correction` is what
-  /// earlier sums and outputs must be multiplied by. scale > 0. With kRest the scale is scale +
-  /// rest.
+  /// s becomes 2^(scale*s - reference), kNatural: 2^(scale*(s - reference) + kLift); `correction`
+  /// is what earlier sums and outputs must be multiplied by. scale > 0. With kRest the scale is
+  /// scale + rest.
   template <bool kRest = false, int kCount>
   HEDDLE_DEVICE void update(float (&s)[kCount], float scale, float (&correction)[2],
                             float rest = 0) {
@@ -108,7 +109,11 @@ struct OnlineSoftmax {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const int h = tile::fragment_half(i);
-      float exponent = kNatural ? (s[i] - from[h]) * scale : ptx::fma(s[i], scale, -from[h]);
+      float exponent = ptx::fma(s[i], scale, -from[h]);
+      if constexpr (kNatural) {
+        const float apart = s[i] - from[h];
+        exponent = kLift > 0 ? ptx::fma(apart, scale, kLift) : apart * scale;
+      }
       if constexpr (kRest) exponent = ptx::fma(s[i], rest, exponent);
       s[i] = ptx::exp2(exponent);
     }

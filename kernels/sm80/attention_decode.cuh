@@ -35,10 +35,11 @@ struct DecodeBlock {
   static constexpr int kThreads = kConfig.threads(), kRows = kConfig.rows();
   static constexpr int kRowTiles = Config::kRowTiles, kKeys = Config::kKeys;
   using Products = DecodeProducts<Config>;
-  static constexpr int kOutGroups = Products::kOutGroups;
+  static constexpr int kSumGroups = Products::kSumGroups;
   static constexpr bool kValueCodes = Products::kValueCodes;
   using Cells = DecodeCells<kConfig.turned>;
-  using Softmax = attention::OnlineSoftmax<0, false, true, 0, typename Cells::Lanes>;
+  using Softmax =
+      attention::OnlineSoftmax<0, false, true, Products::kWeightBits, typename Cells::Lanes>;
   using Share = DecodeShare<Config::kLengths, !Config::kTogether>;
   using Sequence = typename Share::Sequence;
   static constexpr float kToLog2 = Config::kInputIsLog2 ? 1.0f : kLog2E;
@@ -90,10 +91,13 @@ struct DecodeBlock {
         if (rows[m][half] < row_end) visible[m][half] = keys.visible(rows[m][half] / group);
       }
 #pragma unroll
-      for (int n = 0; n < kOutGroups; ++n)
+      for (int n = 0; n < kSumGroups; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) sums.out[m][n][i] = 0;
     }
+
+    const KeyInterval to_all =
+        keys.visible_to_all(first_row / group, (min_of(first_row + kRows, row_end) - 1) / group);
 
     stream.wait();
     __syncthreads();
@@ -107,6 +111,8 @@ struct DecodeBlock {
 #pragma unroll
       for (int half = 0; half < 2; ++half)
         scales[m][half] = scale * products.row_factor(own_factor, 16 * m + Cells::row(lane, half));
+    typename Products::DotsBelow below;
+    products.begin_dots(below, queries);
 
 #pragma unroll 1
     for (int step = 0; step < part.steps; ++step) {
@@ -114,19 +120,19 @@ struct DecodeBlock {
       const int first = part.first + step * kConfig.tile_keys();
       // A part without keys has a step without any.
       if (first < part.end) {
-        typename Products::Dots dots = {};
-        products.multiply_keys(dots, queries, stage);
+        typename Products::Dots dots;
+        products.multiply_keys(dots, below, queries, stage);
         typename Products::Weights weights;
 #pragma unroll
         for (int m = 0; m < kRowTiles; ++m) {
           float correction[2];
           auto& scores = flat(dots[m]);
-          score_cells<Score, Cells>(scores, scales[m], visible[m], rows[m], sequence, group,
-                                    p.loads, first);
+          score_cells<Score, Cells, kKeys>(scores, scales[m], visible[m], to_all, rows[m], sequence,
+                                           group, p.loads, first);
           sums.softmax[m].update(scores, kToLog2, correction);
           if (correction[0] != 1.0f || correction[1] != 1.0f) {
 #pragma unroll
-            for (int n = 0; n < kOutGroups; ++n)
+            for (int n = 0; n < kSumGroups; ++n)
 #pragma unroll
               for (int i = 0; i < 4; ++i)
                 sums.out[m][n][i] *= correction[kConfig.turned ? i % 2 : i / 2];
@@ -164,7 +170,7 @@ struct DecodeBlock {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = 16 * m + Cells::row(lane, half);
-        const float total = sums.softmax[m].total(half);
+        const float total = sums.softmax[m].total(half) / Products::kWeightScale;
         if (row < place.first_row || row >= place.end_row) continue;
         if (Cells::is_first_of_row(lane))
           statistics_of(warp)[row] = make_float2(sums.softmax[m].reference[half], total);
@@ -278,7 +284,7 @@ struct DecodeBlock {
   HEDDLE_DEVICE float value_scale(int head, int column) const {
     if constexpr (!kValueCodes) return 1.0f;
     return p.v_scales.data[head * p.v_scales.stride[0] + column * p.v_scales.stride[1]] /
-           Products::kWeightScale;
+           Products::kSumScale;
   }
 
   /// Of the parts in the workspace that of a block: it shares two sequences at most, one that

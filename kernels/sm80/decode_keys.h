@@ -42,6 +42,11 @@ struct DecodeKeys {
     const int lo = row + bounds.lower_diagonal, hi = row + bounds.upper_diagonal;
     return {lo > bounds.lower ? lo : bounds.lower, hi < bounds.upper ? hi : bounds.upper};
   }
+  /// Those that all rows from `first` to `last` see, since neither end of what a row sees comes
+  /// before that of the row above.
+  constexpr attention::KeyInterval visible_to_all(int first, int last) const {
+    return {visible(last).lo, visible(first).hi};
+  }
 };
 
 /// What numbers below 2^31 are divided by. kCounted by the host: (n * multiplier) >> (31 + shift),

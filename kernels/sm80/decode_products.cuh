@@ -34,14 +34,21 @@ struct GroupedRows {
 /// read rows find them in different banks.
 template <int kBytes>
 struct CodeTile {
+  /// Rows after which chunks lie as before.
+  static constexpr int kTurnRows = kBytes < tile::kLineBytes ? 4 * tile::kLineBytes / kBytes : 8;
+
   HEDDLE_DEVICE static constexpr u32 chunk_offset(int row, int chunk) {
     if constexpr (!codes_fill_lines(kBytes)) return row * code_row_bytes(kBytes) + 16 * chunk;
     const int place = row * (kBytes / 16) + chunk, line = place / 8;
     const int turn = kBytes < tile::kLineBytes ? 2 * (line % 4) : line % 8;
     return 16 * (8 * line + (place % 8 ^ turn));
   }
-  HEDDLE_DEVICE static constexpr u32 byte_offset(int row, int byte) {
-    return chunk_offset(row, byte / 16) + byte % 16;
+  /// Of row first + more: more is a lane's, first the same of all, and known when this is compiled,
+  /// so that the lane's is counted once for many.
+  HEDDLE_DEVICE static constexpr u32 byte_offset(int first, int more, int byte) {
+    const int turned = first % kTurnRows;
+    return (first - turned) * code_row_bytes(kBytes) + chunk_offset(turned + more, byte / 16) +
+           byte % 16;
   }
 };
 
@@ -84,16 +91,30 @@ struct DecodeProducts {
                                   tile::PlaneTile<T, kKeys, Config::kQkDim>>::Type;
   using ValueTile = typename Choice<kValueCodes, CodeTile<kConfig.value_bytes()>,
                                     tile::PlaneTile<T, kKeys, Config::kVDim>>::Type;
-  /// Of f16 the smallest is 2^-24: many weights below that are a share of a sum. They are kept so
-  /// many times larger.
-  static constexpr float kWeightScale = kValueCodes ? 32768.0f : 1.0f;
+  using KeyPairs = attention::CodePairs<typename Choice<kKeyCodes, typename Config::K, i8>::Type>;
+  using ValuePairs =
+      attention::CodePairs<typename Choice<kValueCodes, typename Config::V, i8>::Type>;
+  /// What all dot products, and sums of values, have too much of: queries, and weights, times what
+  /// stands for 0.
+  static constexpr bool kKeysLieAbove = kKeyCodes && KeyPairs::kAbove > 0,
+                        kValuesLieAbove = kValueCodes && ValuePairs::kAbove > 0;
+  /// Of f16 the smallest is 2^-24: many weights below that are a share of a sum. Each is
+  /// 2^kWeightBits times as large as it is.
+  static constexpr int kWeightBits = kValueCodes ? 15 : 0;
+  static constexpr float kWeightScale = 1 << kWeightBits;
+  /// Sums of values are so many times what they stand for.
+  static constexpr float kSumScale =
+      kWeightScale / (kValueCodes ? 1u << ValuePairs::kUnitBits : 1u);
   using Queries = PlaneFragment<KeyOperand>[kQueryInRegisters ? kQueryFragments : 1];
   /// Groups of four sums of a tile of rows: of dot products, and of O.
   static constexpr int kDotGroups = kTurned ? kKeys / 16 : kKeys / 8,
                        kOutGroups = kTurned ? kVGroups / 2 : kVGroups;
+  /// Behind those of O the weights' own, times what stands for 0.
+  static constexpr int kSumGroups = kOutGroups + kValuesLieAbove;
   using Weights = u32[kRowTiles][kKeys / 16][kTurned ? 2 : 4];
   using Dots = float[kRowTiles][kDotGroups][4];
-  using Out = float[kRowTiles][kOutGroups][4];
+  using DotsBelow = float[kRowTiles][2];
+  using Out = float[kRowTiles][kSumGroups][4];
 
   u32 base;  ///< of shared memory
   int lane, warp;
@@ -191,8 +212,41 @@ struct DecodeProducts {
     }
   }
 
-  /// dots += the queries' products with the keys at `stage`.
-  HEDDLE_DEVICE void multiply_keys(Dots& dots, const Queries& queries, u32 stage) const {
+  /// What dot products begin with, of a lane's two rows: 0, or what their sums have too much.
+  HEDDLE_DEVICE void begin_dots(DotsBelow& below, const Queries& queries) const {
+    Dots dots = {};
+    if constexpr (kKeysLieAbove) {
+#pragma unroll
+      for (int k = 0; k < kQkSlices; ++k) {
+        // Of slices two pairs each, as multiply_key_codes takes them.
+        const u32 even = zero(2 * k), odd = zero(2 * k + 1);
+        if constexpr (kTurned) {
+          multiply_query(dots[0][0], even, odd, even, odd, queries, k);
+        } else {
+#pragma unroll
+          for (int m = 0; m < kRowTiles; ++m) {
+            PlaneFragment<f16> a;
+            fetch_query(queries, m, k, a);
+            ptx::mma_m16n8k16<f16>(dots[m][0], a[0], even, odd);
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) below[m][half] = dots[m][0][kTurned ? half : 2 * half];
+  }
+
+  /// dots = the queries' products with the keys at `stage`.
+  HEDDLE_DEVICE void multiply_keys(Dots& dots, const DotsBelow& below, const Queries& queries,
+                                   u32 stage) const {
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m)
+#pragma unroll
+      for (auto& sums : dots[m])
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[i] = below[m][kTurned ? i % 2 : i / 2];
     if constexpr (kKeyCodes)
       multiply_key_codes(dots, queries, stage);
     else
@@ -203,11 +257,7 @@ struct DecodeProducts {
   /// A tile's weights as operands of products.
   template <int kSlices, int kRegisters, int kCount>
   HEDDLE_DEVICE static void pack_weights(u32 (&weights)[kSlices][kRegisters],
-                                         float (&scores)[kCount]) {
-    if constexpr (kValueCodes) {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) scores[i] *= kWeightScale;
-    }
+                                         const float (&scores)[kCount]) {
     if constexpr (kTurned) {
 #pragma unroll
       for (int k = 0; k < kSlices; ++k)
@@ -221,8 +271,9 @@ struct DecodeProducts {
   }
 
   /// Leaves a row's sums at shared memory's address `to`.
-  HEDDLE_DEVICE void leave_row(const float (&out)[kOutGroups][4], int half, u32 to) const {
+  HEDDLE_DEVICE void leave_row(const float (&out)[kSumGroups][4], int half, u32 to) const {
     constexpr int kFirst = kTurned ? 1 : 2, kSecond = kTurned ? 2 : 1;  ///< of a row, a column
+    const float above = kValuesLieAbove ? out[kSumGroups - 1][kFirst * half] : 0.0f;
 #pragma unroll
     for (int n = 0; n < kOutGroups; ++n) {
       const float sums[2] = {out[n][kFirst * half], out[n][kFirst * half + kSecond]};
@@ -234,14 +285,18 @@ struct DecodeProducts {
       for (int i = 0; i < 2; ++i) {
         const int group = kTurned ? 2 * n + i : n,
                   place = kTurned ? lane / 4 : tile::fragment_column(lane) + i;
-        ptx::store_shared(to + 4 * (kValueCodes ? place * kVGroups + group : 8 * group + place),
-                          sums[i]);
+        if constexpr (kValueCodes) {
+          // A group is of a pair of codes.
+          const float factor = 1.0f / ValuePairs::factor(group % ValuePairs::kCount);
+          ptx::store_shared(to + 4 * (place * kVGroups + group), ptx::fma(sums[i], factor, -above));
+        } else {
+          ptx::store_shared(to + 4 * (8 * group + place), sums[i]);
+        }
       }
     }
   }
 
-  /// out += the weights' products with the values at `values`. Beside codes it is kWeightScale
-  /// times as large.
+  /// out += the weights' products with the values at `values`, kSumScale times as large.
   HEDDLE_DEVICE void multiply_values(Out& out, const Weights& weights, u32 values) const {
     if constexpr (kValueCodes)
       multiply_value_codes(out, weights, values);
@@ -271,8 +326,13 @@ struct DecodeProducts {
 
   HEDDLE_DEVICE u32 query_fragment(int n) const { return query + 16 * (n * 32 + lane); }
 
+  /// Of pair n of a quarter of the columns of a key: what stands for 0, negative.
+  HEDDLE_DEVICE static constexpr u32 zero(int n) {
+    return attention::negative_pair(attention::zero_pair<typename Config::K>(n % KeyPairs::kCount));
+  }
+
   /// Of a quad that has a row, a quarter each, times a power of 2 that gives the largest number 15
-  /// bits before the point. Returns the inverse.
+  /// bits before the point. Returns the inverse, as large as the units of keys ask for.
   HEDDLE_DEVICE static float to_f16(float (&x)[kQuarter]) {
     float most = 0;
 #pragma unroll
@@ -288,13 +348,17 @@ struct DecodeProducts {
       if (!is_finite && fabsf(x[i]) < __int_as_float(0x7f800000))
         x[i] = fminf(fmaxf(x[i], -65504.0f), 65504.0f);
     }
-    return is_finite ? __uint_as_float((kept - 14) << 23) : 1.0f;
+    // Beyond what f32 holds scores are as good as infinite: the largest is kept from that.
+    return is_finite ? __uint_as_float(min_of(kept - 14 + KeyPairs::kUnitBits, 254u) << 23) : 1.0f;
   }
-  /// Two of a quarter that lie together as an operand of products.
+  /// Two of a quarter that lie together as an operand of products, of columns whose codes are
+  /// factor(pair) times too large.
   HEDDLE_DEVICE static u32 query_pair(const float (&x)[kQuarter], int pair) {
-    using Pairs = attention::CodePairs<typename Config::K>;
-    const int word = pair / Pairs::kCount * 2 * Pairs::kCount, of_word = pair % Pairs::kCount;
-    return ptx::pack<f16>(x[word + Pairs::low_code(of_word)], x[word + Pairs::high_code(of_word)]);
+    const int word = pair / KeyPairs::kCount * 2 * KeyPairs::kCount,
+              of_word = pair % KeyPairs::kCount;
+    const float factor = 1.0f / KeyPairs::factor(of_word);
+    return ptx::pack<f16>(x[word + KeyPairs::low_code(of_word)] * factor,
+                          x[word + KeyPairs::high_code(of_word)] * factor);
   }
 
   /// A group of sums += two groups of eight keys or columns times slice k of queries or weights.
@@ -363,7 +427,7 @@ struct DecodeProducts {
   }
 
   HEDDLE_DEVICE void multiply_key_codes(Dots& dots, const Queries& queries, u32 stage) const {
-    using Pairs = attention::CodePairs<typename Config::K>;
+    using Pairs = KeyPairs;
     constexpr int kLaneBytes = kConfig.key_bytes() / 4, kBytes = access_bytes(kLaneBytes);
     constexpr int kSlices = kBytes / 4 * Pairs::kCount / 2;  ///< of an access
 #pragma unroll
@@ -371,7 +435,7 @@ struct DecodeProducts {
       const auto pairs_of = [&](int n, u32(&pairs)[2 * kSlices]) {
         u32 codes[kBytes / 4];
         load_codes(
-            stage + KeyTile::byte_offset(8 * n + lane / 4, lane % 4 * kLaneBytes + i * kBytes),
+            stage + KeyTile::byte_offset(8 * n, lane / 4, lane % 4 * kLaneBytes + i * kBytes),
             codes);
 #pragma unroll
         for (int word = 0; word < kBytes / 4; ++word)
@@ -405,18 +469,29 @@ struct DecodeProducts {
   }
 
   HEDDLE_DEVICE void multiply_value_codes(Out& out, const Weights& weights, u32 values) const {
-    using Pairs = attention::CodePairs<typename Config::V>;
+    using Pairs = ValuePairs;
     constexpr int kLaneBytes = kConfig.value_bytes() / 8, kBytes = access_bytes(kLaneBytes);
 #pragma unroll
     for (int k = 0; k < kKeys / 16; ++k) {
+      if constexpr (kValuesLieAbove) {
+        constexpr u32 kZero = attention::zero_pair<typename Config::V>(0);
+#pragma unroll
+        for (int m = 0; m < kRowTiles; ++m) {
+          if constexpr (kTurned)
+            multiply_turned<f16>(out[m][kOutGroups], kZero, kZero, kZero, kZero, weights[m][k]);
+          else
+            ptx::mma_m16n8k16<f16>(out[m][kOutGroups], weights[m][k], kZero, kZero);
+        }
+      }
 #pragma unroll
       for (int i = 0; i < kLaneBytes / kBytes; ++i) {
         u32 codes[4][kBytes / 4];
 #pragma unroll
         for (int key = 0; key < 4; ++key) {
-          const int row = 16 * k + 2 * (lane % 4) + key % 2 + key / 2 * 8;
-          load_codes(values + ValueTile::byte_offset(row, lane / 4 * kLaneBytes + i * kBytes),
-                     codes[key]);
+          load_codes(
+              values + ValueTile::byte_offset(16 * k + 8 * (key / 2), 2 * (lane % 4) + key % 2,
+                                              lane / 4 * kLaneBytes + i * kBytes),
+              codes[key]);
         }
 #pragma unroll
         for (int word = 0; word < kBytes / 4; ++word) {

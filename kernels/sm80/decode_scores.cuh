@@ -26,28 +26,38 @@ struct DecodeCells<true> {
   HEDDLE_DEVICE static bool is_first_of_row(int lane) { return lane < 4; }
 };
 
-/// Dot products of two rows, of token and head of the group together, with the keys from `first`
-/// on become their scores; hidden ones -inf.
-template <class Score, class Cells, int kCount>
+/// Dot products of two rows, of token and head of the group together, with kKeys keys from `first`
+/// on become their scores; hidden ones -inf. to_all: what all rows see; a step of nothing else
+/// takes no masks.
+template <class Score, class Cells, int kKeys, int kCount>
 HEDDLE_DEVICE void score_cells(float (&cells)[kCount], const float (&scales)[2],
-                               const KeyInterval (&visible)[2], const int (&rows)[2],
-                               const DecodeSequence& sequence, int group,
+                               const KeyInterval (&visible)[2], const KeyInterval& to_all,
+                               const int (&rows)[2], const DecodeSequence& sequence, int group,
                                const attention::Tensor* loads, int first) {
+  const auto column = [&](int i) { return first + Cells::key(threadIdx.x % 32, i); };
+  const auto is_seen = [&](int i) {
+    const KeyInterval& seen = visible[tile::fragment_half(i)];
+    return column(i) >= seen.lo && column(i) < seen.hi;
+  };
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const int half = tile::fragment_half(i);
-    const int column = first + Cells::key(threadIdx.x % 32, i);
-    const bool seen = column >= visible[half].lo && column < visible[half].hi;
-    float score = __fmul_rn(cells[i], scales[half]);  // not to be fused: as in the backward
-    if constexpr (!Score::kIdentity) {
-      // A hidden cell's operands may not exist: it is not evaluated.
-      score = seen ? Score::value(Cell{score, rows[half] / group, column, sequence.batch,
-                                       sequence.head * group + rows[half] % group,
-                                       sequence.keys.q_length, sequence.keys.kv_length, loads})
-                   : 0.0f;
+  for (int i = 0; i < kCount; ++i)  // not to be fused: as in the backward
+    cells[i] = __fmul_rn(cells[i], scales[tile::fragment_half(i)]);
+  if constexpr (!Score::kIdentity) {
+    // A hidden cell's operands may not exist: it is not evaluated.
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int row = rows[tile::fragment_half(i)];
+      if (is_seen(i))
+        cells[i] = Score::value(Cell{cells[i], row / group, column(i), sequence.batch,
+                                     sequence.head * group + row % group, sequence.keys.q_length,
+                                     sequence.keys.kv_length, loads});
     }
-    cells[i] = seen ? score : attention::minus_infinity();
+  } else if (first >= to_all.lo && first + kKeys <= to_all.hi) {
+    return;
   }
+#pragma unroll
+  for (int i = 0; i < kCount; ++i)
+    if (!is_seen(i)) cells[i] = attention::minus_infinity();
 }
 
 }  // namespace heddle::sm80

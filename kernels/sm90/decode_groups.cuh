@@ -182,6 +182,10 @@ class DecodeGroups {
       visible[half] = {0, 0};
       if (rows[half] < group_ * keys.q_length) visible[half] = keys.visible(rows[half] / group_);
     }
+    const int first_row = sequence.row_block * kRows,
+              last_row = min_of(first_row + kRows, group_ * keys.q_length) - 1;
+    const attention::KeyInterval to_all =
+        keys.visible_to_all(first_row / group_, last_row / group_);
     attention::OnlineSoftmax<0, false, true> softmax;
     softmax.reset();
     ptx::mbarrier_wait(queries_there(), sequences_ % 2);
@@ -204,8 +208,9 @@ class DecodeGroups {
       ptx::barrier_sync(kGroupBarrier, kGroup);
       bring_keys(step + 1);
       const float scales[2] = {scale_, scale_};
-      sm80::score_cells<Score, sm80::DecodeCells<false>>(
-          scores, scales, visible, rows, sequence, group_, p_.loads, steps.first + step * kKeys);
+      sm80::score_cells<Score, sm80::DecodeCells<false>, kKeys>(scores, scales, visible, to_all,
+                                                                rows, sequence, group_, p_.loads,
+                                                                steps.first + step * kKeys);
       float correction[2];
       softmax.update(scores, kToLog2, correction);
       u32 weights[kKeys / 16][4];
@@ -289,6 +294,7 @@ class DecodeGroups {
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>();
       ptx::pin(out);
+      __syncwarp();  // what other lanes read is read
       if (ptx::elect_one()) ptx::mbarrier_arrive(weights_read());
       ptx::barrier_sync(kBarrier, kGroup);
       bring_values(step + ahead);
