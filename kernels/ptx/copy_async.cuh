@@ -13,6 +13,15 @@ HEDDLE_DEVICE void copy_async_16(u32 shared, const void* global, bool valid) {
                : "memory");
 }
 
+/// The same of what is read once: the second-level cache gives its lines away before others.
+HEDDLE_DEVICE void copy_async_16_once(u32 shared, const void* global, bool valid) {
+  u64 policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared),
+               "l"(global), "r"(valid ? 16 : 0), "l"(policy)
+               : "memory");
+}
+
 HEDDLE_DEVICE void copy_async_4(u32 shared, const float* global) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
 }

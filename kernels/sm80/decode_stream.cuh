@@ -151,8 +151,8 @@ class DecodeStream {
         const auto* from = rows.at(key_ + row, block);
 #pragma unroll
         for (int n = 0; n < kCount; ++n, from += kRowsAtOnce * rows.apart())
-          ptx::copy_async_16(tile + Tile::chunk_offset(row + n * kRowsAtOnce, chunk),
-                             reinterpret_cast<const u8*>(from) + 16 * chunk, true);
+          ptx::copy_async_16_once(tile + Tile::chunk_offset(row + n * kRowsAtOnce, chunk),
+                                  reinterpret_cast<const u8*>(from) + 16 * chunk, true);
         return;
       }
     }
@@ -163,8 +163,8 @@ class DecodeStream {
       const auto* from = reinterpret_cast<const u8*>(
           rows.at(min_of(key_ + row, kv_length_ - 1), __shfl_sync(0xffffffffu, block, row)));
       if (kKeys * kChunks % 32 != 0 && row >= kKeys) continue;
-      ptx::copy_async_16(tile + Tile::chunk_offset(row, chunk), from + (exists ? 16 * chunk : 0),
-                         exists);
+      ptx::copy_async_16_once(tile + Tile::chunk_offset(row, chunk),
+                              from + (exists ? 16 * chunk : 0), exists);
     }
   }
 

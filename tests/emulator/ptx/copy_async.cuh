@@ -8,6 +8,9 @@ namespace heddle::ptx {
 HEDDLE_DEVICE void copy_async_16(u32 shared, const void* global, bool valid) {
   emulator::copy_async(shared, global, 16, valid);
 }
+HEDDLE_DEVICE void copy_async_16_once(u32 shared, const void* global, bool valid) {
+  emulator::copy_async(shared, global, 16, valid);
+}
 HEDDLE_DEVICE void copy_async_4(u32 shared, const float* global) {
   emulator::copy_async(shared, global, 4, true);
 }
