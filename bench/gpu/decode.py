@@ -59,7 +59,8 @@ class Step(NamedTuple):
 STEPS = [Step(1, 32768), Step(8, 8192), Step(32, 4096), Step(128, 4096), Step(8, 8192, 32, 1), Step(8, 8192, 64, 8, 64),
          Step(8, 8192, tokens=4), Step(8, 8192, tokens=16), Step(32, 4096, ragged=True), Step(32, 4096, page=16),
          Step(32, 4096, page=64), Step(32, 4096, page=256), Step(1, 1024), Step(8, 512), Step(256, 512),
-         *(Step(*size, heads, 1, 576, latent=512) for size in [(8, 8192), (32, 4096)] for heads in [16, 32, 64, 128]),
+         *(Step(*size, heads, 1, 576, latent=512)
+           for size in [(8, 8192), (32, 4096), (128, 4096)] for heads in [16, 32, 64, 128]),
          Step(32, 4096, 16, 1, 576, latent=512, page=64), Step(32, 4096, 16, 1, 576, tokens=4, latent=512),
          Step(1, 32768, 16, 1, 576, latent=512), Step(8, 8192, 32, 8, 512), Step(32, 4096, 32, 8, 320),
          *(Step(*size, codes=codes) for size in [(32, 4096), (8, 8192)] for codes in ["i8", "u8", "f8e4m3"])]
