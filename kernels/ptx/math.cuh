@@ -124,26 +124,6 @@ HEDDLE_DEVICE u32 bytes_of(u32 a, u32 b) {
   return word;
 }
 
-HEDDLE_DEVICE u32 subtract_f16x2(u32 a, u32 b) {
-  u32 difference;
-  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(difference) : "r"(a), "r"(b));
-  return difference;
-}
-
-/// a & mask | bits, which is one instruction.
-template <u32 kMask, u32 kBits>
-HEDDLE_DEVICE u32 masked_with(u32 a) {
-  u32 word;
-  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(word) : "r"(a), "n"(kMask), "n"(kBits));
-  return word;
-}
-
-HEDDLE_DEVICE u32 fma_f16x2(u32 a, u32 b, u32 c) {
-  u32 sum;
-  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
-  return sum;
-}
-
 /// 0xffff where the sign of a half is set, else 0. (__byte_perm does not repeat signs.)
 HEDDLE_DEVICE u32 signs_of_halves(u32 pair) {
   u32 mask;

@@ -82,27 +82,6 @@ HEDDLE_DEVICE u32 bytes_of(u32 a, u32 b) {
   return __byte_perm(a, b, kSelector);
 }
 
-HEDDLE_DEVICE u32 subtract_f16x2(u32 a, u32 b) {
-  return of_halves(a, b,
-                   [](_Float16 x, _Float16 y) { return bits_of(static_cast<_Float16>(x - y)); });
-}
-
-template <u32 kMask, u32 kBits>
-HEDDLE_DEVICE u32 masked_with(u32 a) {
-  return (a & kMask) | kBits;
-}
-
-/// Products of f16 and their sums with a third are exact in f64.
-HEDDLE_DEVICE u32 fma_f16x2(u32 a, u32 b, u32 c) {
-  u32 sum = 0;
-  for (int half = 0; half < 32; half += 16)
-    sum |= static_cast<u32>(bits_of(static_cast<_Float16>(
-               static_cast<double>(f16_of(a >> half)) * static_cast<double>(f16_of(b >> half)) +
-               static_cast<double>(f16_of(c >> half)))))
-           << half;
-  return sum;
-}
-
 HEDDLE_DEVICE u32 signs_of_halves(u32 pair) {
   return (pair >> 15 & 1) * 0xffff + (pair >> 31) * 0xffff0000;
 }
