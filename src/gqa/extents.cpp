@@ -240,6 +240,11 @@ Status check_lengths(const Operator& op, const Extents& e) {
     return invalid("total_sequence_length tensor must be of one element.");
   if (op.total_length < 1 || op.total_length > INT32_MAX)
     return invalid("total_sequence_length must be positive, got {}.", op.total_length);
+  if (!e.shares_cache && op.sliding_window_cache == 0 && e.present_rows < e.length)
+    return invalid(
+        "total_sequence_length must be at least kv_sequence_length for a non-sliding cache. Got {} "
+        "and {}.",
+        op.total_length, e.length);
   if (!op.has(query_seqlens)) return {};
   HEDDLE_TRY(check_type(op, query_seqlens, "query_seqlens", DataType::i32));
   if (op[query_seqlens].dims.rank() != 1 || op[query_seqlens].dims[0] != e.batch)

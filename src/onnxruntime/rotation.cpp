@@ -79,15 +79,16 @@ Result<Recipe> recipe_of(const Rotation& rotation, Inputs inputs) {
   return recipe;
 }
 
+Status check_position(int64_t id, int64_t index, int64_t positions) {
+  if (id >= 0 && id < positions) return {};
+  return error(Code::invalid_value, "position_ids value {} at index {} is out of range [0, {})", id,
+               index, positions);
+}
+
 Status check_positions(const Value& ids, int64_t positions) {
   const auto* const values = static_cast<const int64_t*>(ids.data);
   const int64_t count = *element_count(ids.dims);
-  for (int64_t n = 0; n < count; ++n) {
-    if (values[n] < 0 || values[n] >= positions) {
-      return error(Code::invalid_value, "position_ids value {} at index {} is out of range [0, {})",
-                   values[n], n, positions);
-    }
-  }
+  for (int64_t n = 0; n < count; ++n) HEDDLE_TRY(check_position(values[n], n, positions));
   return {};
 }
 

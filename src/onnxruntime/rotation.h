@@ -24,7 +24,8 @@ struct Rotation {
 /// `heads` side by side.
 Status set_heads(Rotation& rotation, const Dims& x, int64_t heads);
 Result<Recipe> recipe_of(const Rotation& rotation, Inputs inputs);
-/// Refuses positions that the tables do not have.
+/// Refuses positions that the tables do not have: the one at `index` of position_ids, or all.
+Status check_position(int64_t id, int64_t index, int64_t positions);
 Status check_positions(const Value& ids, int64_t positions);
 
 }  // namespace heddle::onnxruntime

@@ -129,6 +129,13 @@ TEST(Rules, HaveTheirSentences) {
       {"Input 'total_sequence_length' is required",
        [](auto& op) { op.inputs[total_sequence_length].reset(); }},
       {"total_sequence_length must be positive, got 0.", [](auto& op) { op.total_length = 0; }},
+      {"total_sequence_length must be at least kv_sequence_length for a non-sliding cache. Got 2 "
+       "and 4.",
+       [](auto& op) {
+         at(op, query).dims[1] = at(op, key).dims[1] = at(op, value).dims[1] = 4;
+         op.inputs[past_key].reset(), op.inputs[past_value].reset();
+         op.total_length = 2;
+       }},
       {"query_seqlens must have batch_size (2) elements, got [3]",
        [](auto& op) {
          op.inputs[query_seqlens] = {DataType::i32, {3}};

@@ -277,6 +277,83 @@ def test_a_wrong_shape_is_refused_in_the_operators_words_and_caches_stay_as_they
     counted(0)
 
 
+TOKEN = dict(batch=2, past=20, capacity=30, ragged=False)
+CHUNK = dict(batch=2, past=20, capacity=30, ragged=False, rows=4, padded=True)
+# Options of draw, inputs of other contents, and what is said of them: as by onnxruntime's kernel, where it takes such a node.
+WRONG_CONTENTS = {
+    "a length behind the buffer": (TOKEN, dict(seqlens_k=[20, 30]), "seqlens_k[1] = 30 is out of range [0, 30)"),
+    "the largest length": (TOKEN, dict(seqlens_k=[2**31 - 1, 0]), "seqlens_k[0] = 2147483647 is out of range [0, 30)"),
+    "a negative length": (TOKEN, dict(seqlens_k=[20, -1]), "seqlens_k[1] = -1 is out of range [0, 30)"),
+    "a prompt behind its rows": (dict(rows=4), dict(seqlens_k=[3, 4]), "seqlens_k[1] = 4 is out of range [0, 4)"),
+    "a position behind the tables": (TOKEN | dict(rotary=32), dict(seqlens_k=[20, 26]),
+                                     "seqlens_k[1] = 26 is out of range for rotary cache dimension 0 (26)"),
+    "an id behind the tables": (TOKEN | dict(rotary=32, position_ids=True), dict(position_ids=[[3], [26]]),
+                                "position_ids value 26 at index 1 is out of range [0, 26)"),
+    "a negative id": (TOKEN | dict(rotary=32, position_ids=True), dict(position_ids=[[-1], [3]]),
+                      "position_ids value -1 at index 0 is out of range [0, 26)"),
+    "more tokens than rows": (CHUNK, dict(seqlens_k=[22, 22], query_seqlens=[3, 5]),
+                              "query_seqlens[1] = 5 must be in [0, min(sequence_length, seqlens_k[1] + 1)] = [0, 4]."),
+    "fewer tokens than none": (CHUNK, dict(seqlens_k=[22, 22], query_seqlens=[-1, 4]),
+                               "query_seqlens[0] = -1 must be in [0, min(sequence_length, seqlens_k[0] + 1)] = [0, 4]."),
+    "more new tokens than tokens": (CHUNK, dict(seqlens_k=[22, 2], query_seqlens=[3, 4]),
+                                    "query_seqlens[1] = 4 must be in [0, min(sequence_length, seqlens_k[1] + 1)] = [0, 3]."),
+}
+OUR_WRONG_CONTENTS = {
+    "rows that no past has": (TOKEN | dict(capacity=20), dict(seqlens_k=[20, 24], total_sequence_length=[25]),
+                              "seqlens_k[1] = 24 requires 24 past KV rows, which exceeds the past buffer sequence length 20."),
+    "keys without a bias": (TOKEN | dict(bias=(True, True)), dict(seqlens_k=[20, 21]), "seqlens_k[1] = 21 is out of range [0, 21)"),
+    "a window's length": (TOKEN | dict(sliding_window_cache=1, local_window_size=8), dict(seqlens_k=[20, 21]),
+                          "seqlens_k[1] = 21 is out of range [0, 21)"),
+    "an id in a padded chunk": (CHUNK | dict(rotary=32, position_ids=True),
+                                dict(query_seqlens=[2, 4], position_ids=[[20, 21, -1, -1], [20, 21, 22, -1]]),
+                                "position_ids value -1 at index 7 is out of range [0, "),
+}
+
+
+def refusal_of(node, library):
+    """What a session says of a node, which is to leave caches, bound in place, as they are."""
+    feeds = {name: array.copy() for name, array in node.inputs.items()}
+    results = {"output": np.full((node.batch, node.rows, node.heads * node.head_size), 7, np.float32)}
+    for name in ("key", "value"):
+        past, present = feeds.get(f"past_{name}"), node._cache()
+        results[f"present_{name}"] = past if past is not None and past.shape == present.shape else present
+    before = {name: array.copy() for name, array in results.items()}
+    with pytest.raises(Exception) as raised:
+        node.node().run(feeds, results, library)
+    same(results, before)
+    return str(raised.value)
+
+
+def wrong_contents(case):
+    options, contents, sentence = (WRONG_CONTENTS | OUR_WRONG_CONTENTS)[case]
+    node = draw(1, **options)
+    return Node(node.inputs | {name: np.array(content, node.inputs[name].dtype) for name, content in contents.items()},
+                **node.attributes), sentence
+
+
+@pytest.mark.parametrize("case", WRONG_CONTENTS | OUR_WRONG_CONTENTS, ids=lambda name: name.replace(" ", "_"))
+def test_wrong_contents_are_refused_and_caches_stay_as_they_are(case, counted):
+    node, sentence = wrong_contents(case)
+    assert sentence in refusal_of(node, MICROSOFT)
+    counted(0)
+
+
+@pytest.mark.parametrize("case", WRONG_CONTENTS, ids=lambda name: name.replace(" ", "_"))
+def test_the_sentence_of_wrong_contents_agrees_with_onnxruntime(case):
+    node, sentence = wrong_contents(case)
+    assert sentence in refusal_of(node, None)
+
+
+def test_contents_of_padding_may_be_anything():
+    node = draw(1, **CHUNK, rotary=32, position_ids=True)
+    added = node.inputs["query_seqlens"]
+    assert (added < 4).any()
+    clean = node.by_onnxruntime(MICROSOFT)
+    for b in range(2):
+        node.inputs["position_ids"][b, added[b]:] = 2**40
+    same(node.by_onnxruntime(MICROSOFT), clean)
+
+
 # What a session says of its nodes' paths: a prompt, a step and a prompt again, of two layers.
 PATHS = """
 import sys

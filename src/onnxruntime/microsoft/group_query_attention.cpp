@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "onnxruntime/element_types.h"
+#include "onnxruntime/microsoft/group_query_attention_contents.h"
 
 namespace heddle::onnxruntime {
 namespace {
@@ -128,6 +129,15 @@ class GroupQueryAttention : public Node {
       recipe.outputs[present] = {Dims(made.dims, made.dims + made.rank), data_type(made.dtype)};
     }
     return recipe;
+  }
+
+  Status prepare(Inputs inputs, const Wanted& wanted, std::span<const Value>,
+                 std::span<void* const>) const override {
+    return gqa::check_contents(
+        inputs, {.rotates = op_.do_rotary != 0,
+                 .is_ring = op_.sliding_window_cache != 0,
+                 .has_columns =
+                     inputs[HEDDLE_GQA_ATTENTION_BIAS].is_given() || wanted[HEDDLE_GQA_OUTPUT_QK]});
   }
 
  private:
