@@ -56,10 +56,15 @@ Result<int64_t> Attributes::required_integer(const char* name) {
 }
 
 Result<double> Attributes::number(const char* name, double default_value) {
+  HEDDLE_ASSIGN(const std::optional<double> given, optional_number(name));
+  return given ? *given : noted(name, default_value);
+}
+
+Result<std::optional<double>> Attributes::optional_number(const char* name) {
   float value;
-  if (has_number(name, value)) return noted(name, static_cast<double>(value));
+  if (has_number(name, value)) return std::optional(noted(name, static_cast<double>(value)));
   HEDDLE_TRY(refuse_others(name, "a number"));
-  return noted(name, default_value);
+  return std::optional<double>();
 }
 
 Result<std::string> Attributes::text(const char* name, std::string default_value) {

@@ -1,6 +1,7 @@
 // Attributes of a node as they stand in the model: a replaced operator's schema gives no defaults.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "core/status.h"
@@ -16,6 +17,8 @@ class Attributes {
   Result<int64_t> integer(const char* name, int64_t default_value);
   Result<int64_t> required_integer(const char* name);
   Result<double> number(const char* name, double default_value);
+  /// Nothing if it is missing.
+  Result<std::optional<double>> optional_number(const char* name);
   Result<std::string> text(const char* name, std::string default_value);
 
   /// All that was read, so that nodes of equal attributes are known by equal words.

@@ -38,7 +38,7 @@ class Attention:
             v = np.concatenate([self.inputs["past_value"].astype(np.float64), v], 2)
         (batch, heads, rows, size), keys, group = q.shape, k.shape[2], q.shape[1] // k.shape[1]
         shape = batch, heads, rows, keys
-        raw = q @ np.repeat(k, group, 1).swapaxes(2, 3) * (self.attributes.get("scale") or 1 / np.sqrt(size))
+        raw = q @ np.repeat(k, group, 1).swapaxes(2, 3) * self.attributes.get("scale", 1 / np.sqrt(size))
         cap = self.attributes.get("softcap", 0)
         capped = cap * np.tanh(raw / cap) if cap else raw
         added, j = np.zeros(shape), np.arange(keys)

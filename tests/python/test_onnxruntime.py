@@ -475,7 +475,7 @@ ATTENTION = {
 # What onnxruntime's CPU kernel refuses, or gives the lowest number for where ONNX says -inf.
 BEYOND_ATTENTION = {
     "mask of one row": dict(mask=(1, 5)), "short mask": dict(mask=(5, 3)), "mask of one key": dict(mask=(5, 1)),
-    "kept short": dict(mask=(2, 1, 5, 3), mask_type=bool, softcap=2.0), "past without present": dict(past=7),
+    "kept short": dict(mask=(2, 1, 5, 3), mask_type=bool, softcap=2.0), "past without present": dict(past=7), "scale 0": dict(scale=0.0),
     "scores 2": dict(scores=2, softcap=1.2, mask=(5, 5), is_causal=1),
     "scores 2 of kept": dict(scores=2, mask=(5, 5), mask_type=bool),
     "scores 2 in a window": dict(opset=25, scores=2, left_window_size=2, right_window_size=1),
@@ -519,6 +519,18 @@ def test_a_row_that_sees_nothing_is_zeros():
     ours = node.by_onnxruntime(ONNX)["Y"]
     np.testing.assert_allclose(ours, node.exact()["Y"], **F32)
     assert (ours[:, :, [1, 4]] == 0).all() and (ours[:, :, 0] != 0).any()
+
+
+@pytest.mark.parametrize("mode", [2, 3])
+def test_scores_know_nothing_of_keys_without_a_token(mode):
+    node = draw_attention(34, nonpad=True, keys=9, scores=mode)
+    clean, there = node.exact(), np.arange(9) < node.inputs["nonpad_kv_seqlen"][:, None]
+    assert not there.all()
+    for name in "KV":
+        node.inputs[name].swapaxes(1, 2)[~there] = np.nan
+    ours = node.by_onnxruntime(ONNX)
+    for name in ours:
+        np.testing.assert_allclose(ours[name], clean[name], **F32, err_msg=name)
 
 
 @pytest.mark.parametrize("options, change, sentence", [

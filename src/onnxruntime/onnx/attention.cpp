@@ -5,6 +5,7 @@
 #include <cstring>
 #include <iterator>
 #include <limits>
+#include <optional>
 
 #include "onnxruntime/graph_builder.h"
 
@@ -163,7 +164,7 @@ class Attention : public Node {
     }
 
     const int64_t out = graph.bound(uid_of_output(kY), "Y", type, y, y_strides);
-    const double scale = scale_ != 0 ? scale_ : 1 / std::sqrt(static_cast<double>(s.q.dims[3]));
+    const double scale = scale_.value_or(1 / std::sqrt(static_cast<double>(s.q.dims[3])));
     const auto attend = [&](int64_t o) {
       graph.node("sdpa");
       graph.tensor("q", q), graph.tensor("k", k), graph.tensor("v", v), graph.tensor("o", o);
@@ -239,8 +240,11 @@ class Attention : public Node {
                                    (left_window_ >= 0 && j < i + offset - left_window_);
             double added = is_hidden ? -kInfinity : 0;
             if (mask.is_given()) added += value_of(mask, given, b, h, i, j);
-            if (added != 0)
-              store(*scores.dtype, scores.data, at, load(*scores.dtype, scores.data, at) + added);
+            if (added == 0) continue;
+            // Of a key without a token the score may be a NaN.
+            const double masked =
+                added == -kInfinity ? added : load(*scores.dtype, scores.data, at) + added;
+            store(*scores.dtype, scores.data, at, masked);
           }
         }
       }
@@ -274,14 +278,14 @@ class Attention : public Node {
     is_causal_ = causal != 0;
     HEDDLE_ASSIGN(q_heads_, attributes.integer("q_num_heads", 0));
     HEDDLE_ASSIGN(kv_heads_, attributes.integer("kv_num_heads", 0));
-    HEDDLE_ASSIGN(scale_, attributes.number("scale", 0));
+    HEDDLE_ASSIGN(scale_, attributes.optional_number("scale"));
     HEDDLE_ASSIGN(softcap_, attributes.number("softcap", 0));
     HEDDLE_ASSIGN(left_window_, attributes.integer("left_window_size", -1));
     HEDDLE_ASSIGN(right_window_, attributes.integer("right_window_size", -1));
     HEDDLE_ASSIGN(mode_, attributes.integer("qk_matmul_output_mode", 0));
     HEDDLE_ASSIGN(const int64_t precision, attributes.integer("softmax_precision", 1));
-    if (!std::isfinite(scale_))
-      return error(Code::invalid_value, "scale must be finite. Got {}", scale_);
+    if (scale_ && !std::isfinite(*scale_))
+      return error(Code::invalid_value, "scale must be finite. Got {}", *scale_);
     if (!(std::isfinite(softcap_) && softcap_ >= 0))
       return error(Code::invalid_value, "softcap must be finite and not negative. Got {}",
                    softcap_);
@@ -438,7 +442,8 @@ class Attention : public Node {
   bool is_causal_ = false;
   int64_t q_heads_ = 0, kv_heads_ = 0, mode_ = kRaw;
   int64_t left_window_ = -1, right_window_ = -1;  ///< keys beside a row's own position; -1: all
-  double scale_ = 0, softcap_ = 0;
+  std::optional<double> scale_;                   ///< nothing: 1 / sqrt(head size), and 0 is 0
+  double softcap_ = 0;
 };
 
 /// Q's, with columns as V has them.
