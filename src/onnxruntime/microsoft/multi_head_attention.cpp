@@ -159,7 +159,7 @@ class MultiHeadAttention : public Node {
       graph.flag("padding_mask", true);
       graph.tensor("seq_len_q", rows), graph.tensor("seq_len_kv", all_rows);
     }
-    if (mask_.is_causal && s.q.rows > 1 && !mask_.is_causal_by_mask(s)) {
+    if (mask_.is_causal && s.q.rows > 1 && !mask_.is_causal_by_mask(inputs, s)) {
       graph.choice("diagonal_alignment", "bottom_right");
       graph.integer("right_bound", 0);
     }
@@ -192,11 +192,11 @@ class MultiHeadAttention : public Node {
     const int64_t keys = s.capacity;
     if (mask_.is_written(inputs, s)) {
       auto* to = static_cast<float*>(blocks[next++]);
-      const bool hides = mask_.is_causal_by_mask(s);
+      const bool hides = mask_.is_causal_by_mask(inputs, s);
       for (int64_t b = 0; b < s.batch; ++b)
         for (int64_t i = 0; i < mask_.rows(inputs, s); ++i)
           for (int64_t j = 0; j < keys; ++j)
-            *to++ = hides && mask_.is_hidden(s, i, j) ? -std::numeric_limits<float>::infinity()
+            *to++ = hides && mask_.is_hidden(s, i, j) ? static_cast<float>(mask_.of_hidden(inputs))
                     : j < s.total() ? static_cast<float>(mask_.added(inputs, s, b, i, j))
                                     : 0;
     }

@@ -1,5 +1,6 @@
 #include "onnxruntime/microsoft/multi_head_attention_mask.h"
 
+#include <cmath>
 #include <limits>
 
 namespace heddle::onnxruntime::mha {
@@ -7,15 +8,20 @@ namespace heddle::onnxruntime::mha {
 bool Mask::is_hidden(const Shapes& s, int64_t row, int64_t key) const {
   return is_causal && row + 1 < s.q.rows && key > s.past + row;
 }
-bool Mask::is_causal_by_mask(const Shapes& s) const {
-  return is_causal && s.q.rows > 1 && s.q.rows != s.k.rows;
+bool Mask::is_causal_by_mask(Inputs inputs, const Shapes& s) const {
+  return is_causal && s.q.rows > 1 && (s.q.rows != s.k.rows || std::isfinite(of_hidden(inputs)));
+}
+double Mask::of_hidden(Inputs inputs) const {
+  constexpr double kLeast = std::numeric_limits<float>::lowest();
+  if (inputs[kMask].is_given() && filter == kLeast) return kLeast;
+  return -std::numeric_limits<double>::infinity();
 }
 
 bool Mask::is_written(Inputs inputs, const Shapes& s) const {
-  return inputs[kMask].is_given() || is_causal_by_mask(s);
+  return inputs[kMask].is_given() || is_causal_by_mask(inputs, s);
 }
 int64_t Mask::rows(Inputs inputs, const Shapes& s) const {
-  return is_causal_by_mask(s) || inputs[kMask].dims.rank() == 3 ? s.q.rows : 1;
+  return is_causal_by_mask(inputs, s) || inputs[kMask].dims.rank() == 3 ? s.q.rows : 1;
 }
 
 int64_t Mask::node(GraphBuilder& graph, Inputs inputs, const Shapes& s) const {
@@ -35,7 +41,7 @@ int64_t Mask::node(GraphBuilder& graph, Inputs inputs, const Shapes& s) const {
     made = graph.elementwise("binary_select", {kept, zero, graph.constant(nullptr, filter)},
                              graph.made("key_padding", {s.batch, 1, given[2], s.total()}));
   }
-  if (!is_causal_by_mask(s)) return made;
+  if (!is_causal_by_mask(inputs, s)) return made;
   const int64_t row = graph.index(2, s.q.rows);
   const auto limit = [&](int64_t number) {
     return graph.constant(nullptr, static_cast<double>(number));
@@ -49,8 +55,8 @@ int64_t Mask::node(GraphBuilder& graph, Inputs inputs, const Shapes& s) const {
                                                 graph.made(nullptr, {1, 1, s.q.rows, 1})),
                 is_hidden = graph.elementwise("logical_and", {is_later, is_not_last},
                                               graph.made(nullptr, of_rows));
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  return graph.elementwise("binary_select", {is_hidden, graph.constant(nullptr, -kInfinity), made},
+  return graph.elementwise("binary_select",
+                           {is_hidden, graph.constant(nullptr, of_hidden(inputs)), made},
                            graph.made("mask", dims));
 }
 

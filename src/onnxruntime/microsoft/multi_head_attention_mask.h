@@ -13,8 +13,11 @@ struct Mask {
   /// Of several causal rows each sees keys up to its own, but for the last, which sees all: as in
   /// ONNX Runtime, where one row alone does so too.
   bool is_hidden(const Shapes& s, int64_t row, int64_t key) const;
-  /// Whether that is no diagonal that ends in the corner.
-  bool is_causal_by_mask(const Shapes& s) const;
+  /// Whether that is no diagonal that ends in the corner, or what hides is as low as what filters.
+  bool is_causal_by_mask(Inputs inputs, const Shapes& s) const;
+  /// What is added for a hidden key. ONNX Runtime has the least f32 there: where that filters, a
+  /// row of filtered keys alone has the mean of all, hidden ones too.
+  double of_hidden(Inputs inputs) const;
   bool is_written(Inputs inputs, const Shapes& s) const;
   /// Rows that a mask tells apart.
   int64_t rows(Inputs inputs, const Shapes& s) const;
