@@ -55,9 +55,9 @@ Result<int64_t> Attributes::required_integer(const char* name) {
   return error(Code::attribute_not_set, "The attribute {} is required.", name);
 }
 
-Result<double> Attributes::number(const char* name, double default_value) {
+Result<double> Attributes::number(const char* name, float default_value) {
   HEDDLE_ASSIGN(const std::optional<double> given, optional_number(name));
-  return given ? *given : noted(name, default_value);
+  return given ? *given : noted(name, static_cast<double>(default_value));
 }
 
 Result<std::optional<double>> Attributes::optional_number(const char* name) {

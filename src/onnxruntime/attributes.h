@@ -16,7 +16,8 @@ class Attributes {
 
   Result<int64_t> integer(const char* name, int64_t default_value);
   Result<int64_t> required_integer(const char* name);
-  Result<double> number(const char* name, double default_value);
+  /// Numbers are f32 in a model, and so are defaults.
+  Result<double> number(const char* name, float default_value);
   /// Nothing if it is missing.
   Result<std::optional<double>> optional_number(const char* name);
   Result<std::string> text(const char* name, std::string default_value);

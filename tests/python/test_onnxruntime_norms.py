@@ -51,7 +51,8 @@ def draw_norm(operator, *, dims=(2, 3, 40), axis=-1, epsilon=1e-5, scale=None, b
               "Scale": rng.standard_normal(dims[axis:] if scale is None else scale).astype(of_scale)}
     if bias:
         inputs["B"] = rng.standard_normal(inputs["Scale"].shape if bias is True else bias).astype(of_scale)
-    y, mean, inverse = normalised(inputs["X"], inputs["Scale"], axis, epsilon, inputs.get("B", 0), centred)
+    # An attribute is an f32, and so is its default.
+    y, mean, inverse = normalised(inputs["X"], inputs["Scale"], axis, float(np.float32(epsilon)), inputs.get("B", 0), centred)
     exact = dict(zip(outputs, (y, mean, inverse) if centred else (y, inverse), strict=False))
     attributes = (dict(axis=axis) if axis != -1 else {}) | (dict(epsilon=epsilon) if epsilon != 1e-5 else {})
     node = onnx_node.Node(operator, "", ("X", "Scale", "B"), outputs, attributes,

@@ -159,11 +159,11 @@ class GroupQueryAttention : public Node {
     for (const auto& [name, value] : {std::pair{"scale", &op_.scale},
                                       {"softcap", &op_.softcap},
                                       {"qk_norm_epsilon", &op_.qk_norm_epsilon}}) {
-      HEDDLE_ASSIGN(*value, attributes.number(name, *value));
+      HEDDLE_ASSIGN(*value, attributes.number(name, static_cast<float>(*value)));
     }
     for (const auto& [name, value] : {std::pair{"q_norm_epsilon", &op_.q_norm_epsilon},
                                       {"k_norm_epsilon", &op_.k_norm_epsilon}}) {
-      HEDDLE_ASSIGN(*value, attributes.number(name, op_.qk_norm_epsilon));
+      HEDDLE_ASSIGN(*value, attributes.number(name, static_cast<float>(op_.qk_norm_epsilon)));
     }
     HEDDLE_ASSIGN(k_quant_type_, attributes.text("k_quant_type", "NONE"));
     HEDDLE_ASSIGN(v_quant_type_, attributes.text("v_quant_type", "NONE"));

@@ -32,7 +32,7 @@ class SkipNormalization : public Node {
  public:
   static Result<std::unique_ptr<Node>> make(Attributes& attributes) {
     auto node = std::make_unique<SkipNormalization>();
-    HEDDLE_ASSIGN(node->epsilon_, attributes.number("epsilon", 1e-12));
+    HEDDLE_ASSIGN(node->epsilon_, attributes.number("epsilon", 1e-12F));
     if (!(std::isfinite(node->epsilon_) && node->epsilon_ >= 0)) {
       return error(Code::invalid_value, "epsilon must be finite and not negative. Got {}",
                    node->epsilon_);
@@ -128,7 +128,7 @@ class SkipNormalization : public Node {
     return {};
   }
 
-  double epsilon_ = 1e-12;
+  double epsilon_ = 0;
 };
 
 std::optional<SymbolicDims> shape(const ShapeContext& context) { return context.input(kInput); }

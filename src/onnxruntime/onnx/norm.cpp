@@ -70,7 +70,7 @@ class Normalization : public Node {
   static Result<std::unique_ptr<Node>> make(Attributes& attributes) {
     auto node = std::make_unique<Normalization>();
     HEDDLE_ASSIGN(node->axis_, attributes.integer("axis", -1));
-    HEDDLE_ASSIGN(node->epsilon_, attributes.number("epsilon", 1e-5));
+    HEDDLE_ASSIGN(node->epsilon_, attributes.number("epsilon", 1e-5F));
     if (!(std::isfinite(node->epsilon_) && node->epsilon_ >= 0)) {
       return error(Code::invalid_value, "epsilon must be finite and not negative. Got {}",
                    node->epsilon_);
@@ -232,7 +232,7 @@ class Normalization : public Node {
   }
 
   int64_t axis_ = -1;
-  double epsilon_ = 1e-5;
+  double epsilon_ = 0;
 };
 
 std::optional<SymbolicDims> shape(const ShapeContext& context) { return context.input(kX); }
