@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -16,11 +17,11 @@ std::string no_subcommand(const CLI::App* app, const CLI::Error& failure) {
   const CLI::App* group = app;
   while (!group->get_subcommands().empty()) group = group->get_subcommands().front();
   const std::vector<std::string> words = group->remaining();
-  if (failure.get_name() != "RequiredError" || words.empty())
+  const std::vector<const CLI::App*> known = group->get_subcommands({});
+  if (failure.get_name() != "RequiredError" || words.empty() || known.empty())
     return CLI::FailureMessage::simple(app, failure);
   std::string names;
-  for (const CLI::App* one : group->get_subcommands({}))
-    names += (names.empty() ? "" : ", ") + one->get_name();
+  for (const CLI::App* one : known) names += (names.empty() ? "" : ", ") + one->get_name();
   return "heddle: there is no subcommand '" + words.front() + "', expected one of " + names + "\n";
 }
 
@@ -68,7 +69,9 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& ending) {  // also how CLI11 ends --help and --version
     status = app.exit(ending) == 0 ? kDone : kBadInput;
-  } catch (const std::exception& failure) {  // no memory, or a full disk behind standard output
+  } catch (const std::bad_alloc&) {
+    status = complain(heddle::error(heddle::Code::out_of_memory, "there was not enough memory"));
+  } catch (const std::exception& failure) {  // a full disk behind standard output
     status = complain(heddle::error(heddle::Code::io_failed, "{}", failure.what()));
   }
   return flushed(status);

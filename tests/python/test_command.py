@@ -348,6 +348,19 @@ def test_a_word_that_is_no_subcommand_is_named(heddle, arguments, expected):
     assert run.stderr == f"heddle: there is no subcommand 'weave', expected one of {expected}\n"
 
 
+@pytest.mark.parametrize("command", ["fuse", "explain", "run"])
+def test_a_command_without_subcommands_says_what_it_lacks(heddle, command):
+    run = heddle(command, "--wrong")
+    assert run.returncode == BAD_INPUT
+    assert "is required" in run.stderr and "subcommand" not in run.stderr
+
+
+def test_too_little_memory_is_a_sentence(heddle):
+    run = heddle("bench", "cpu", "--sequence", "1048576", "--heads", "1024", "--head-dim", "1024", "--dtype", "f32", "--pass", "both")
+    assert run.returncode == BAD_INPUT
+    assert run.stderr == "heddle: there was not enough memory\n"
+
+
 @pytest.mark.parametrize("arguments", [(), ("fuse",), ("weave",), ("fuse", "x.hlo", "--wrong"), ("run", "g", "--runs", "-1")])
 def test_bad_usage_ends_with_2(heddle, arguments):
     run = heddle(*arguments)
