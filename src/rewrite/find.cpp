@@ -212,6 +212,7 @@ class Finder {
       if (forward) {
         forward->algebra = algebra;
         forward->by_log_sum_exp = region.rounds_logarithm();
+        forward->adds_to_shifted = region.adds_to_shifted();
         forward->holds_narrow_scores = region.holds_narrow_scores();
         forward_roots.insert(forward->outputs[0].place.x);
         forwards_.push_back(std::move(*forward));
@@ -230,6 +231,7 @@ class Finder {
     for (Match& backward : *backwards) {
       backward.algebra = algebra;
       backward.by_log_sum_exp = region.rounds_logarithm();
+      backward.adds_to_shifted = region.adds_to_shifted();
       backward.holds_narrow_scores = region.holds_narrow_scores();
       backwards_.push_back(std::move(backward));
     }

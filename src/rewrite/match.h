@@ -45,6 +45,8 @@ struct Match {
   bool fully_masked_rows_are_zero = false;
   /// Whether the program takes its weights from a log-sum-exp, which holds no sum beside fills.
   bool by_log_sum_exp = false;
+  /// Whether it adds numbers of the keys to scores that the row's maximum is taken off already.
+  bool adds_to_shifted = false;
   /// Whether the program holds its scores or weights in floats of 16 bits or fewer.
   bool holds_narrow_scores = false;
   std::vector<Output> outputs;

@@ -91,6 +91,12 @@ Status Planner::begin(const Plan* forward) {
         Code::graph_not_supported,
         "the weights are taken from a log-sum-exp, and data decide which scores are as low "
         "as the fill: of rows with no others it holds no sum, and the weights are all 1");
+  if (match_.adds_to_shifted && mask.may_mask_whole_rows())
+    return error(Code::graph_not_supported,
+                 "numbers are added to the scores after the row's maximum is taken off them, and "
+                 "data decide which rows are at the fill {} as a whole: of these the numbers added "
+                 "are all that is left",
+                 as_written(mask.fill));
   const Beside beside{match_.dropout.has_value(), sink_is_data, match_.fully_masked_rows_are_zero};
   HEDDLE_ASSIGN(plan_.keys, visible_keys_of(elements_, *match_.algebra, mask, plan_.roles, beside));
   plan_.dtype = type_of_call(forward);

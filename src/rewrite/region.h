@@ -50,6 +50,11 @@ class Region {
   /// log-sum-exp is: beside a number as large as a mask's fill nothing of the logarithm is left.
   bool rounds_logarithm() const { return rounds_logarithm_; }
 
+  /// Whether a value computed so far adds what varies along the keys to scores that a row's number,
+  /// made of them, is taken off already: of a row at a mask's fill nothing is left but what is
+  /// added.
+  bool adds_to_shifted() const { return adds_to_shifted_; }
+
   /// Whether the program itself holds scores, weights or their gradients in floats of 16 bits or
   /// fewer: a call that does so then loses nothing that the program keeps.
   bool holds_narrow_scores() const;
@@ -98,8 +103,11 @@ class Region {
   Poly addend(const Element& sum, int i);
   /// Finds the scores that are a product of queries and keys with others, and terms beside them.
   void find_scores();
-  /// `sum`, after a look at what it adds.
-  Poly note_sum(Poly sum);
+  /// The sum of two values, after a look at what it adds.
+  Poly sum_of(const Poly& a, const Poly& b);
+  bool is_of_keys(const Poly& poly) const;
+  /// Whether `poly` varies along the keys and has a term beside that is a row's, made of members.
+  bool is_shifted(const Poly& poly) const;
   /// The labels by which the region knows dimension `dim` of an operand that is summed along it: a
   /// value known by them need not be worked out by others. Nothing if some are `taken`.
   std::optional<Index> own_labels(int frame, const hlo::Instruction* operand, int64_t dim,
@@ -121,6 +129,7 @@ class Region {
   int64_t count_;  // elements of the matrix
   std::vector<Var> keys_;
   bool rounds_logarithm_ = false;
+  bool adds_to_shifted_ = false;
   std::map<std::pair<int, const hlo::Instruction*>, Member> all_;
   Terms terms_;
   std::map<const hlo::Instruction*, bool> scores_;  // upstream: whether they hold a product

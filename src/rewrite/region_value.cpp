@@ -88,19 +88,44 @@ Poly Region::value(const Element& element) {
   return *known_value(place);
 }
 
-Poly Region::note_sum(Poly sum) {
-  const std::vector<Var> axes = algebra_.support(sum);
-  const bool of_rows = std::none_of(axes.begin(), axes.end(), [&](Var v) {
-    return std::find(keys_.begin(), keys_.end(), v) != keys_.end();
-  });
+Poly Region::sum_of(const Poly& a, const Poly& b) {
+  Poly sum = algebra_.cancel(algebra_.add(a, b));
   const bool holds_logarithm = std::any_of(sum.begin(), sum.end(), [&](const Monomial& m) {
     return std::any_of(m.factors.begin(), m.factors.end(), [&](const Power& p) {
       const Atom& atom = algebra_.at(p.atom);
       return atom.kind == AtomKind::function && atom.function == Opcode::log;
     });
   });
-  rounds_logarithm_ = rounds_logarithm_ || (of_rows && holds_logarithm && sum.size() > 1);
+  rounds_logarithm_ = rounds_logarithm_ || (!is_of_keys(sum) && holds_logarithm && sum.size() > 1);
+  // A mask may be added: of a row that it hides whole no weight is left, as without a fill.
+  const auto adds_to = [&](const Poly& scores, const Poly& added) {
+    return is_shifted(scores) && std::any_of(added.begin(), added.end(), [&](const Monomial& m) {
+             return is_of_keys({m}) &&
+                    std::any_of(m.factors.begin(), m.factors.end(), [&](const Power& p) {
+                      return algebra_.at(p.atom).kind != AtomKind::indicator;
+                    });
+           });
+  };
+  adds_to_shifted_ = adds_to_shifted_ || adds_to(a, b) || adds_to(b, a);
   return sum;
+}
+
+bool Region::is_of_keys(const Poly& poly) const {
+  const std::vector<Var> axes = algebra_.support(poly);
+  return std::any_of(axes.begin(), axes.end(), [&](Var v) {
+    return std::find(keys_.begin(), keys_.end(), v) != keys_.end();
+  });
+}
+
+bool Region::is_shifted(const Poly& poly) const {
+  return is_of_keys(poly) && std::any_of(poly.begin(), poly.end(), [&](const Monomial& m) {
+           return !m.factors.empty() && !is_of_keys({m}) &&
+                  std::all_of(m.factors.begin(), m.factors.end(), [&](const Power& p) {
+                    const Atom& atom = algebra_.at(p.atom);
+                    return atom.kind == AtomKind::element &&
+                           find(atom.element.frame, atom.element.x) != nullptr;
+                  });
+         });
 }
 
 Poly Region::expand(const Element& e) {
@@ -110,10 +135,9 @@ Poly Region::expand(const Element& e) {
     case Opcode::convert:
       return is_rounding(x) ? operand(0) : algebra_.element(e);
     case Opcode::add:
-      return note_sum(algebra_.cancel(algebra_.add(addend(e, 0), addend(e, 1))));
+      return sum_of(addend(e, 0), addend(e, 1));
     case Opcode::subtract:
-      return note_sum(
-          algebra_.cancel(algebra_.add(addend(e, 0), algebra_.scale(addend(e, 1), -1))));
+      return sum_of(addend(e, 0), algebra_.scale(addend(e, 1), -1));
     case Opcode::negate:
       return algebra_.scale(operand(0), -1);
     case Opcode::multiply:

@@ -56,6 +56,13 @@ def sink_of_nothing_and_a_hidden_row(q, k, v, mask, sinks):
     return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s)[..., :-1], v)
 
 
+@trap(lambda r: [*heads(r), r.random((B, 1, Q, K)) < [[[[0.0]]], [[[0.6]]]], normal(r, H, 1, K)], grad=(0, 1, 2))
+def terms_added_to_what_the_maximum_is_taken_from(q, k, v, mask, terms):
+    s = jnp.where(mask, scores(q, k), -1e30)
+    e = jnp.exp(s - jax.lax.stop_gradient(s.max(-1, keepdims=True)) + terms)
+    return jnp.einsum("bhqk,bkhd->bqhd", e / e.sum(-1, keepdims=True), v)
+
+
 @trap(lambda r: [*heads(r), r.random((B, 1, Q, K)) < [[[[0.0]]], [[[0.6]]]]], grad=(0, 1, 2))
 def scores_less_the_log_of_their_sum(q, k, v, mask):
     """Beside a huge finite number that log is lost: of a row hidden whole the weights are 1 each."""
