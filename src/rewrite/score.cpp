@@ -325,6 +325,16 @@ std::optional<Element> summed_element(const Algebra& algebra, AtomId id,
 
 namespace {
 
+/// Whether the text multiplies by an infinity, or a NaN: of visible scores of -inf a fill is all
+/// that a row is left with.
+bool is_infinite(const Algebra& algebra, const Power& factor) {
+  const hlo::Literal* literal = algebra.at(factor.atom).element.x->literal();
+  if (!literal || literal->is_elided()) return false;
+  for (int64_t i = 0; i < literal->element_count(); ++i)
+    if (!std::isfinite(literal->get(i))) return true;
+  return false;
+}
+
 std::vector<Score::Bias> biases_of(const Algebra& algebra, const Score& score) {
   std::vector<AtomId> order;
   std::map<AtomId, bool> is_term;
@@ -385,6 +395,9 @@ Result<Score> score_of(Algebra& algebra, PolyId z, const std::vector<Var>& keys)
       if (!take_dot(dot.atom))
         return error(Code::graph_not_supported,
                      "the scores are not one product of queries and keys over head_dim");
+      if (std::any_of(beside.begin(), beside.end(),
+                      [&](const Power& p) { return is_infinite(algebra, p); }))
+        return error(Code::graph_not_supported, "the scores are multiplied by infinity");
       score.scale = m.coefficient;
       score.factors = beside;
     } else if (only && only->kind == AtomKind::function && only->function == hlo::Opcode::tanh) {

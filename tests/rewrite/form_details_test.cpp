@@ -275,11 +275,15 @@ TEST(Sinks, BesideShiftedScoresAreLeftAlone) {
 // A fill of -1e30 is far below scores, but not below scores times 1e30.
 TEST(Masks, WhoseFillTheScaleReachesAreLeftAlone) {
   const std::string text = program_text("forms/scan");
-  for (const char* scale : {"1e+30", "-1e+30", "1e+27"}) {
+  for (const char* scale : {"1e+30", "-1e+30", "1e+27", "-inf"}) {
     const Rewritten programs = rewritten(replaced(text, "0.353553385", scale));
     EXPECT_TRUE(programs.report.fusions.empty()) << scale;
     EXPECT_NE(programs.reasons().find("can reach"), std::string::npos) << programs.reasons();
   }
+  // Nor below scores of -inf: of a row that sees no others all hidden keys have the weight.
+  const Rewritten infinite = rewritten(replaced(text, "0.353553385", "inf"));
+  EXPECT_TRUE(infinite.report.fusions.empty());
+  EXPECT_NE(infinite.reasons().find("infinity"), std::string::npos) << infinite.reasons();
 }
 
 // Rows that see no key, in programs whose fill gives all their keys the same weight.
