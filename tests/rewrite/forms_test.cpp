@@ -1,5 +1,5 @@
 // The ways in which programs write attention (print_forms.py), each small and with a different size
-// along every axis.
+// along every axis, or one size along all.
 #include <algorithm>
 #include <functional>
 #include <set>
@@ -145,6 +145,13 @@ std::vector<Expected> fused() {
                            "fill_within_reach_by_data",
                            "fills_added_within_reach",
                            "weights_by_equal_heads",
+                           "equal_axes_biases",
+                           "equal_axes_slopes_in_a_window",
+                           "equal_axes_groups_and_sinks",
+                           "equal_axes_dropped",
+                           "equal_axes_segments",
+                           "equal_axes_rotated",
+                           "equal_axes_projections",
                            "bias_and_mask_of_numbers",
                            "mask_of_numbers_subtracted",
                            "causal_of_entries",
@@ -301,6 +308,12 @@ std::vector<Expected> fused() {
                            "fill_within_reach_by_data_grad",
                            "fills_added_within_reach_grad",
                            "weights_by_equal_heads_grad",
+                           "equal_axes_slopes_in_a_window_grad",
+                           "equal_axes_groups_and_sinks_grad",
+                           "equal_axes_dropped_grad",
+                           "equal_axes_segments_grad",
+                           "equal_axes_rotated_grad",
+                           "equal_axes_projections_grad",
                            "causal_of_entries_grad",
                            "fixed_lengths_of_entries_grad",
                            "fixed_pattern_of_heads_grad",
@@ -449,7 +462,7 @@ std::vector<Expected> fused() {
   all.push_back({"scan_with_sinks_checkpoint", 2, 1});
   for (const char* name :
        {"scaled_and_biased_by_trained_numbers_grad", "biased_then_scaled_by_trained_numbers_grad",
-        "biases_of_heads_and_of_entries_grad", "biases_and_dropout_grad"})
+        "biases_of_heads_and_of_entries_grad", "biases_and_dropout_grad", "equal_axes_biases_grad"})
     all.push_back({name, 1, 2});
   all.push_back({"normalised_over_queries", 1, 1});  // as a gradient of values is
   for (const char* name : {"biases_of_heads_and_of_entries", "biases_and_dropout"})

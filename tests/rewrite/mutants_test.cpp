@@ -4,6 +4,7 @@
 #include <cmath>
 #include <random>
 
+#include "hlo/build.h"
 #include "hlo/interpreter/evaluate.h"
 #include "hlo/interpreter/judgement.h"
 #include "hlo/interpreter/random_arguments.h"
@@ -16,9 +17,13 @@ namespace {
 using hlo::Instruction;
 using hlo::Opcode;
 
+/// What becomes otherwise: operations as they are, or the axes of what they read too, where all are
+/// of one size and a program stays one.
+enum class Changes : uint8_t { operations, axes_too };
+
 class Mutator {
  public:
-  explicit Mutator(uint64_t seed) : engine_(seed) {}
+  Mutator(uint64_t seed, Changes changes) : engine_(seed), changes_(changes) {}
 
   /// Changes one thing; what it was, or nothing if the drawn instruction has nothing to change.
   std::string mutate(hlo::Module& module) {
@@ -26,15 +31,23 @@ class Mutator {
     for (hlo::Computation* computation : module.computations())
       for (Instruction* x : computation->instructions()) all.push_back(x);
     Instruction* x = all[draw(all.size())];
-    switch (draw(4)) {
+    switch (draw(changes_ == Changes::axes_too ? 8 : 4)) {
       case 0:
         return change_operation(x);
       case 1:
         return change_operand(x);
       case 2:
         return change_attribute(x);
-      default:
+      case 3:
         return change_constant(x);
+      case 4:
+        return swap_operands(x);
+      case 5:
+        return swap_axes_of_a_side(x);
+      case 6:
+        return turn(x);
+      default:
+        return add_along_an_axis(x);
     }
   }
 
@@ -62,9 +75,7 @@ class Mutator {
   }
 
   std::string change_operand(Instruction* x) {
-    // What a reduction by f(a, b) = g(b) gives is left open by HLO.
-    const bool in_reducer = x->computation()->parameters().size() == 2 && x->shape().is_scalar();
-    if (x->operand_count() == 0 || x->is(Opcode::while_) || in_reducer) return "";
+    if (x->operand_count() == 0 || x->is(Opcode::while_) || is_in_reducer(x)) return "";
     const int i = static_cast<int>(draw(x->operand_count()));
     std::vector<Instruction*> candidates;
     for (Instruction* y : x->computation()->dependency_order()) {
@@ -127,12 +138,88 @@ class Mutator {
     return x->name() + " is another constant";
   }
 
+  std::string swap_operands(Instruction* x) {
+    if (x->operand_count() < 2 || is_in_reducer(x)) return "";
+    const int i = static_cast<int>(draw(x->operand_count()));
+    const int j = static_cast<int>(draw(x->operand_count()));
+    Instruction *const a = x->operand(i), *const b = x->operand(j);
+    if (a == b || !hlo::same_but_layout(a->shape(), b->shape())) return "";
+    x->set_operand(i, b);
+    x->set_operand(j, a);
+    return x->name() + " reads " + a->name() + " and " + b->name() + " the other way round";
+  }
+
+  std::string swap_axes_of_a_side(Instruction* x) {
+    if (!x->is(Opcode::dot)) return "";
+    const size_t side = draw(2);
+    const auto rank = static_cast<size_t>(x->operand(static_cast<int>(side))->shape().rank());
+    const auto a = static_cast<int64_t>(draw(rank)), b = static_cast<int64_t>(draw(rank));
+    if (a == b) return "";
+    static constexpr const char* kNames[][2] = {{"lhs_batch_dims", "lhs_contracting_dims"},
+                                                {"rhs_batch_dims", "rhs_contracting_dims"}};
+    for (const char* name : kNames[side]) {
+      const auto dims = x->integers(name);
+      if (dims.empty()) continue;
+      std::vector<int64_t> changed(dims.begin(), dims.end());
+      for (int64_t& dim : changed) dim = dim == a ? b : dim == b ? a : dim;
+      x->set(name, changed);
+    }
+    return x->name() + " has two axes of operand " + std::to_string(side) + " swapped";
+  }
+
+  /// Transposed, reversed: for one reader or all of them.
+  std::string turn(Instruction* x) {
+    const int rank = x->shape().is_array() ? x->shape().rank() : 0;
+    if (rank < 1) return "";
+    const auto a = static_cast<int64_t>(draw(rank)), b = static_cast<int64_t>(draw(rank));
+    if (a == b) {
+      return give(x, x->computation()->add(Opcode::reverse, x->shape(), {x},
+                                           {{"dimensions", std::vector<int64_t>{a}}}));
+    }
+    hlo::Dimensions permutation(rank);
+    for (int i = 0; i < rank; ++i) permutation[i] = i == a ? b : i == b ? a : i;
+    const auto turned = hlo::make_transpose(x, permutation);
+    return turned ? give(x, *turned) : "";
+  }
+
+  /// 1, 2, 3, ... along an axis, added or multiplied: what does not vary there does then.
+  std::string add_along_an_axis(Instruction* x) {
+    if (!x->shape().is_array() || x->shape().rank() < 1 || !hlo::is_floating(x->shape().type()))
+      return "";
+    const auto axis = static_cast<int64_t>(draw(x->shape().rank()));
+    const auto number = hlo::make_iota(*x->computation(), x->shape().without_layout(), axis);
+    const auto one = hlo::make_splat(*x->computation(), x->shape().type(), 1, x->shape().dims());
+    if (!number || !one) return "";
+    const auto by = hlo::make_binary(Opcode::add, *number, *one);
+    const auto changed = hlo::make_binary(draw(2) == 0 ? Opcode::add : Opcode::multiply, x, *by);
+    return changed ? give(x, *changed) : "";
+  }
+
+  /// Lets one reader of `x`, or each, read `changed` instead, which is made of it.
+  std::string give(Instruction* x, Instruction* changed) {
+    std::vector<Instruction*> readers(x->users().begin(), x->users().end());
+    std::erase(readers, changed);
+    if (readers.empty()) return "";
+    if (draw(2) == 0) readers = {readers[draw(readers.size())]};
+    for (Instruction* reader : readers)
+      for (int i = 0; i < reader->operand_count(); ++i)
+        if (reader->operand(i) == x) reader->set_operand(i, changed);
+    return x->name() + " is " + changed->name() + " to " + readers[0]->name() +
+           (readers.size() > 1 ? " and all others" : "");
+  }
+
+  /// What a reduction by f(a, b) = g(b) gives is left open by HLO.
+  static bool is_in_reducer(const Instruction* x) {
+    return x->computation()->parameters().size() == 2 && x->shape().is_scalar();
+  }
+
   static void replace(Instruction* x, Opcode opcode, std::vector<Instruction*> operands) {
     x->replace_all_uses_with(
         x->computation()->add(opcode, x->shape(), std::move(operands), {}, x->name()));
   }
 
   std::mt19937_64 engine_;
+  Changes changes_;
 };
 
 /// A mutant of a loop may run for ever, and one that is NaN everywhere has no meaning to keep.
@@ -164,7 +251,7 @@ TEST_P(Mutants, AreRefusedOrStillAgree) {
   int tried = 0, fused = 0;
   for (uint64_t seed = 0; tried < 40 && seed < 2000; ++seed) {
     const auto module = parsed(text);
-    const std::string what = Mutator(seed).mutate(*module);
+    const std::string what = Mutator(seed, Changes::operations).mutate(*module);
     if (what.empty() || !module->verify().is_ok()) continue;
     ++tried;
     if (!part().has(seed)) continue;
@@ -179,6 +266,95 @@ TEST_P(Mutants, AreRefusedOrStillAgree) {
     EXPECT_GT(fused, 0);
   }
 }
+
+/// Whether exponentials of the entry overflow, or what divides there is next to nothing: f64 has no
+/// meaning of such a module to keep.
+bool is_extreme(const hlo::Module& module, const std::vector<hlo::Literal>& arguments) {
+  const auto copy = module.copy();
+  std::vector<Instruction*> large, small;
+  for (Instruction* x : copy->entry()->instructions()) {
+    if (x->is(Opcode::exponential)) large.push_back(x);
+    if (x->is(Opcode::divide)) small.push_back(x->operand(1));
+  }
+  hlo::EvaluateOptions options;
+  options.precision = hlo::Precision::f64;
+  const auto any = [&](const std::vector<Instruction*>& of, const auto& holds) {
+    if (of.empty()) return false;
+    copy->entry()->set_root(*hlo::make_tuple(*copy->entry(), of));
+    const auto values = hlo::evaluate(*copy, arguments, options);
+    if (!values) return true;
+    const std::vector<hlo::Literal> literals = hlo::flattened(*values);
+    return std::any_of(literals.begin(), literals.end(), [&](const hlo::Literal& literal) {
+      for (int64_t i = 0; i < literal.element_count(); ++i)
+        if (holds(literal.get(i))) return true;
+      return false;
+    });
+  };
+  return any(large, [](double x) { return !(x < 1e100); }) ||
+         any(small, [](double x) { return !(std::abs(x) > 1e-100); });
+}
+
+/// Whether an output is all that rounding leaves of numbers that cancel: next to nothing beside
+/// others.
+bool is_cancelled(const hlo::Module& module, const std::vector<hlo::Literal>& arguments) {
+  hlo::EvaluateOptions options;
+  options.precision = hlo::Precision::f64;
+  const auto value = hlo::evaluate(module, arguments, options);
+  if (!value) return true;
+  std::vector<double> sizes;
+  for (const hlo::Literal& output : hlo::flattened(*value)) {
+    if (!hlo::is_floating(output.shape().type())) continue;
+    sizes.push_back(0);
+    for (int64_t i = 0; i < output.element_count(); ++i)
+      if (std::isfinite(output.get(i)))
+        sizes.back() = std::max(sizes.back(), std::abs(output.get(i)));
+  }
+  const double largest = *std::max_element(sizes.begin(), sizes.end());
+  return std::any_of(sizes.begin(), sizes.end(),
+                     [&](double size) { return size < 1e-12 * largest; });
+}
+
+class EqualAxes : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(EqualAxes, AreRefusedOrStillAgree) {
+  const std::string text = program_text(std::string("forms/equal_axes_") + GetParam());
+  int tried = 0, compared = 0;
+  for (uint64_t seed = 0; tried < 120 && seed < 4000; ++seed) {
+    const auto module = parsed(text);
+    const std::string what = Mutator(seed, Changes::axes_too).mutate(*module);
+    if (what.empty() || !module->verify().is_ok()) continue;
+    ++tried;
+    if (!part().has(seed)) continue;
+    const Rewritten programs = rewritten(hlo::write_text(*module));
+    if (programs.report.fusions.empty() || !tells_something(*programs.original)) continue;
+    for (const hlo::Draw draw : draws_of(std::string("equal_axes_") + GetParam())) {
+      const auto arguments = hlo::random_arguments(*programs.original, seed, draw);
+      ASSERT_TRUE(arguments) << arguments.status().message();
+      if (is_extreme(*programs.original, *arguments) ||
+          is_cancelled(*programs.original, *arguments))
+        continue;
+      ++compared;
+      EXPECT_TRUE(same_meaning(programs, 1e-6, seed, {draw})) << "seed " << seed << ": " << what;
+    }
+  }
+  EXPECT_EQ(tried, 120);
+  if (part().is_whole()) {
+    EXPECT_GT(compared, 20);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Of, EqualAxes,
+    ::testing::Values("biases_grad", "biases_grad.simplified", "slopes_in_a_window_grad",
+                      "slopes_in_a_window_grad.simplified", "groups_and_sinks_grad",
+                      "groups_and_sinks_grad.simplified", "dropped_grad", "dropped_grad.simplified",
+                      "segments_grad", "segments_grad.simplified", "rotated_grad",
+                      "rotated_grad.simplified", "projections_grad", "projections_grad.simplified"),
+    [](const auto& info) {
+      std::string name = info.param;
+      std::replace(name.begin(), name.end(), '.', '_');
+      return name;
+    });
 
 /// The smallest share of its norm, in f64 and in the modules' own types, by which some output of
 /// two modules differs; 0 if one gives no number where the other does.
@@ -222,7 +398,7 @@ TEST_P(Mutants, AreToldFromTheirOriginals) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     if (!part().has(seed)) continue;
     const auto module = parsed(text);
-    const std::string what = Mutator(seed).mutate(*module);
+    const std::string what = Mutator(seed, Changes::operations).mutate(*module);
     if (what.empty() || !module->verify().is_ok()) continue;
     if (difference(*original, *module, *arguments) < kAnother) continue;
     const auto outputs = hlo::judge(*original, *module, *arguments);

@@ -3,8 +3,8 @@
     python tests/rewrite/print_forms.py tests/data/hlo/forms           # all of them
     python tests/rewrite/print_forms.py tests/data/hlo/forms window    # or some
 
-The programs are in forms/, a file for each thing that they differ in. Those of losses.py and of SIMPLIFIED are printed a
-second time, as NAME.simplified.hlo: as XLA has simplified them before it assigns layouts.
+The programs are in forms/, a file for each thing that they differ in. Those of losses.py and of SIMPLIFIED, and the gradients
+of equal_axes.py, are printed a second time, as NAME.simplified.hlo: as XLA has simplified them before it assigns layouts.
 """
 
 import sys
@@ -14,8 +14,8 @@ from pathlib import Path
 import jax
 import jaxlib._hlo as _hlo
 
-from forms import (backwards, broadcasts, conditionals, dropout, factors, heads, integers, layers, lookalikes, losses,  # noqa: F401
-                   masks, rope, rows, scores, sinks)
+from forms import (backwards, broadcasts, conditionals, dropout, equal_axes, factors, heads, integers, layers,  # noqa: F401
+                   lookalikes, losses, masks, rope, rows, scores, sinks)
 from forms.form import FORMS
 
 
@@ -44,7 +44,8 @@ def main(folder, *names):
         lowered = jax.jit(f).lower(*shapes)
         text = lowered.compiler_ir("hlo").as_hlo_text(print_large_constants=True)
         (folder / f"{name}.hlo").write_text(text)
-        if f.__module__ == losses.__name__ or name in SIMPLIFIED:
+        is_equal = name.startswith("equal_axes_") and name.endswith("_grad")
+        if f.__module__ == losses.__name__ or name in SIMPLIFIED or is_equal:
             (folder / f"{name}.simplified.hlo").write_text(simplified(lowered))
 
 

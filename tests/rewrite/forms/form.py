@@ -1,7 +1,7 @@
 """What forms are made of: their sizes, how one is noted, and the pieces many have in common.
 
-Sizes differ along every axis, so that a mix-up of axes cannot go unseen: batch 2, 2 key/value heads, 3 query heads for
-each, 10 queries, 14 keys, head_dim 8, value depth 16.
+Sizes differ along every axis, but in equal_axes.py, so that a mix-up of axes cannot go unseen: batch 2, 2 key/value
+heads, 3 query heads for each, 10 queries, 14 keys, head_dim 8, value depth 16.
 """
 
 import jax
