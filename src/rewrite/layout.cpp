@@ -59,14 +59,22 @@ Result<Roles> roles_of(const Elements& elements, const Algebra& algebra, const M
   if (roles.keys.size() != score.keys.size())
     return error(Code::graph_not_supported, "the keys do not vary along every axis of the softmax");
   const Index shared = filtered(q, [&](Var x) { return contains(k, x) && contains(v, x); });
-  roles.value_depth =
-      filtered(v, [&](Var x) { return !contains(roles.keys, x) && !contains(q, x); });
+  // Queries may be the same for every batch entry, as learned ones are.
+  const Index of_keys_alone = filtered(k, [&](Var x) {
+    return !contains(roles.keys, x) && !contains(roles.depth, x) && !contains(q, x) &&
+           contains(v, x);
+  });
+  roles.value_depth = filtered(v, [&](Var x) {
+    return !contains(roles.keys, x) && !contains(q, x) && !contains(of_keys_alone, x);
+  });
   for (Var x : k)
-    if (!contains(roles.keys, x) && !contains(roles.depth, x) && !contains(shared, x))
+    if (!contains(roles.keys, x) && !contains(roles.depth, x) && !contains(shared, x) &&
+        !contains(of_keys_alone, x))
       return error(Code::graph_not_supported,
                    "keys and values do not have the same batch and head axes");
   for (Var x : v)
-    if (!contains(roles.keys, x) && !contains(roles.value_depth, x) && !contains(shared, x))
+    if (!contains(roles.keys, x) && !contains(roles.value_depth, x) && !contains(shared, x) &&
+        !contains(of_keys_alone, x))
       return error(Code::graph_not_supported,
                    "keys and values do not have the same batch and head axes");
   for (Var x : roles.keys)
@@ -99,13 +107,15 @@ Result<Roles> roles_of(const Elements& elements, const Algebra& algebra, const M
   for (size_t i = 0; i < axes.size(); ++i) append(is_row[i] ? roles.rows : roles.repeat, axes[i]);
 
   // Of the shared axes the last is the heads, if it stands inside the rows or is not alone.
+  roles.batch = of_keys_alone;
   const std::vector<Index> common = axes_in(score.q, shared);
   const auto first_row =
       roles.rows.empty() ? q.end() : std::find(q.begin(), q.end(), roles.rows.front());
   const bool last_inside =
       !common.empty() && std::find(q.begin(), q.end(), common.back()[0]) > first_row;
   for (size_t i = 0; i < common.size(); ++i) {
-    const bool heads = i + 1 == common.size() && (last_inside || common.size() > 1);
+    const bool heads =
+        i + 1 == common.size() && (last_inside || common.size() > 1 || !roles.batch.empty());
     append(heads ? roles.group : roles.batch, common[i]);
   }
   return roles;

@@ -44,6 +44,12 @@ def for_all_heads(q, k):
     return [jnp.broadcast_to(x[:, :, None], (*x.shape[:2], H, x.shape[-1])) for x in (q, k)]
 
 
+@trap(lambda r: [normal(r, Q, H, D), normal(r, B, K, H, D), normal(r, B, K, H, V), r.random((B, K)) < 0.6], grad=(0, 1, 2))
+def queries_of_all_entries_padding_differs(q, k, v, mask):
+    s = jnp.einsum("qhd,bkhd->bhqk", q, k) * D**-0.5
+    return weighed(jnp.where(mask[:, None, None, :], s, -1e30), v)
+
+
 @trap(lambda r: [*shared_over_heads(r), normal(r, H, Q, K)], grad=(0, 1, 2, 3))
 def shared_over_heads_bias_differs(q, k, v, bias):
     return weighed(scores(*for_all_heads(q, k)) + bias, v)

@@ -107,3 +107,21 @@ LAYERS = shape(B, Q, H * D), shape(3, 4, H * D, H * D)
 FORMS["scan_with_widened_bias"] = (layers_beside(lambda x: x), (*LAYERS, shape(H, Q, Q, dtype=jnp.bfloat16)))
 FORMS["scan_with_widened_slopes"] = (layers_beside(lambda x: x[:, None, None] * jnp.arange(Q, dtype=jnp.float32)),
                                      (*LAYERS, shape(H, dtype=jnp.float16)))
+
+
+# Queries that no batch entry has of its own, as learned ones are; nothing is broadcast.
+
+@both(shape(Q, H, D), KB, VB, shape(B, K, dtype=jnp.bool_), out=OB)
+def queries_of_all_entries(q, k, v, mask):
+    s = jnp.where(mask[:, None, None], jnp.einsum("qhd,bkhd->bhqk", q, k) * D**-0.5, -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(shape(Q, D), shape(B, K, D), shape(B, K, V), out=shape(B, Q, V))
+def queries_mapped_over_none(q, k, v):
+    return jax.vmap(lambda q, k, v: softmax(q @ k.T) @ v, (None, 0, 0))(q, k, v)
+
+
+@both(shape(H, D), KB, VB, out=shape(B, H, V))
+def one_query_of_all_entries(q, k, v):
+    return jnp.einsum("bhk,bkhd->bhd", softmax(jnp.einsum("hd,bkhd->bhk", q, k)), v)
