@@ -115,8 +115,6 @@ constexpr Advice kAdvice[] = {
     {"more than is evaluated", "Build the mask from iotas and comparisons, not as a constant."},
     {"made of the scores themselves", "Make the mask of positions, lengths or other data."},
     {"see no key", "Give such rows a key, or mask with -inf and expect 0 there."},
-    {"have the same batch and head axes",
-     "If this is attention, give keys and values the same leading axes."},
     {"which scores can reach", "Fill masked scores with -inf or jnp.finfo(dtype).min."},
     {"which scores may reach", "Fill masked scores with -inf or jnp.finfo(dtype).min."},
     {"within reach of the scores is no mask",

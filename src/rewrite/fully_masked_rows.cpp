@@ -98,11 +98,16 @@ Result<Instruction*> with_shares_of_gradients(const Elements& elements, const Pl
   HEDDLE_ASSIGN(Instruction * zero,
                 hlo::make_splat(*source->computation(), wide, 0, source->shape().dims()));
   HEDDLE_ASSIGN(source, hlo::make_select(is_masked, source, zero));
-  Index over = plan.roles.rows;
-  over.insert(over.end(), plan.roles.repeat.begin(), plan.roles.repeat.end());
+  const Index& depth = plan.roles.value_depth;
+  const auto is_in = [](const Index& labels, Var v) {
+    return std::find(labels.begin(), labels.end(), v) != labels.end();
+  };
+  // Rows, and what values are shared along.
+  Index over;
+  for (Var v : all)
+    if (!is_in(depth, v) && !is_in(d_v.labels, v)) over.push_back(v);
   HEDDLE_ASSIGN(Labelled added, reduced(elements, {source, all}, over, Opcode::add));
   HEDDLE_ASSIGN(added.x, times(added.x, share_of_a_key(elements, plan)));
-  const Index& depth = plan.roles.value_depth;
   for (Var& v : added.labels)
     if (const auto at = std::find(depth.begin(), depth.end(), v); at != depth.end())
       v = columns[at - depth.begin()];

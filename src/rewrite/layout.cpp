@@ -58,25 +58,15 @@ Result<Roles> roles_of(const Elements& elements, const Algebra& algebra, const M
                  "queries and keys hold the digits of head_dim in different orders");
   if (roles.keys.size() != score.keys.size())
     return error(Code::graph_not_supported, "the keys do not vary along every axis of the softmax");
-  const Index shared = filtered(q, [&](Var x) { return contains(k, x) && contains(v, x); });
-  // Queries may be the same for every batch entry, as learned ones are.
-  const Index of_keys_alone = filtered(k, [&](Var x) {
-    return !contains(roles.keys, x) && !contains(roles.depth, x) && !contains(q, x) &&
-           contains(v, x);
-  });
+  // What the scores' axes and the values' have in common, or keys or queries alone lack, is batch
+  // or heads: learned queries may be the same for every entry, or values for every head.
+  const auto is_own = [&](Var x) { return !contains(roles.keys, x) && !contains(roles.depth, x); };
+  const Index of_keys = filtered(k, [&](Var x) { return is_own(x) && !contains(q, x); });
+  const Index shared =
+      filtered(q, [&](Var x) { return is_own(x) && (contains(k, x) || contains(v, x)); });
   roles.value_depth = filtered(v, [&](Var x) {
-    return !contains(roles.keys, x) && !contains(q, x) && !contains(of_keys_alone, x);
+    return !contains(roles.keys, x) && !contains(of_keys, x) && !contains(q, x);
   });
-  for (Var x : k)
-    if (!contains(roles.keys, x) && !contains(roles.depth, x) && !contains(shared, x) &&
-        !contains(of_keys_alone, x))
-      return error(Code::graph_not_supported,
-                   "keys and values do not have the same batch and head axes");
-  for (Var x : v)
-    if (!contains(roles.keys, x) && !contains(roles.value_depth, x) && !contains(shared, x) &&
-        !contains(of_keys_alone, x))
-      return error(Code::graph_not_supported,
-                   "keys and values do not have the same batch and head axes");
   for (Var x : roles.keys)
     if (!contains(v, x))
       return error(Code::graph_not_supported, "the values do not vary along every key axis");
@@ -107,7 +97,7 @@ Result<Roles> roles_of(const Elements& elements, const Algebra& algebra, const M
   for (size_t i = 0; i < axes.size(); ++i) append(is_row[i] ? roles.rows : roles.repeat, axes[i]);
 
   // Of the shared axes the last is the heads, if it stands inside the rows or is not alone.
-  roles.batch = of_keys_alone;
+  roles.batch = of_keys;
   const std::vector<Index> common = axes_in(score.q, shared);
   const auto first_row =
       roles.rows.empty() ? q.end() : std::find(q.begin(), q.end(), roles.rows.front());

@@ -28,7 +28,8 @@ FORMS = ["mask_of_keys_grad", "mask_of_either_grad", "mask_in_groups_grad", "len
          "weighed_by_heads_grad", "weighed_by_heads_in_groups_grad", "weighed_by_heads_of_groups_grad", "weighed_by_rows_grad",
          "weighed_by_keys_grad", "weighed_by_keys_of_all_grad", "weighed_by_a_number_grad", "weighed_by_rows_and_keys_grad",
          "weights_divided_by_heads_grad", "dropped_and_weighed_by_heads_grad", "weighed_by_heads_and_dropped_grad",
-         "queries_of_all_entries_grad", "one_query_of_all_entries_grad", "weighed_by_keys_and_dropped_grad",
+         "queries_of_all_entries_grad", "one_query_of_all_entries_grad",
+         "values_of_all_heads_and_entries_grad", "keys_alone_of_each_entry_grad", "weighed_by_keys_and_dropped_grad",
          "weighed_by_heads_and_masked_twice_grad", "weighed_by_heads_in_bf16_grad",
          "scan_weighed_by_heads", "mapped_over_entries", "mapped_over_heads"]
 

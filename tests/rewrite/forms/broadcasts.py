@@ -125,3 +125,21 @@ def queries_mapped_over_none(q, k, v):
 @both(shape(H, D), KB, VB, out=shape(B, H, V))
 def one_query_of_all_entries(q, k, v):
     return jnp.einsum("bhk,bkhd->bhd", softmax(jnp.einsum("hd,bkhd->bhk", q, k)), v)
+
+
+# Nor values that no entry, or no head, has of its own; nor keys.
+
+@both(QB, KB, shape(K, V), shape(B, Q, K, dtype=jnp.bool_), out=OB)
+def values_of_all_heads_and_entries(q, k, v, mask):
+    s = jnp.where(mask[:, None], jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    return jnp.einsum("bhqk,kd->bqhd", softmax(s), v)
+
+
+@both(QB, K1, VB, out=OB)
+def keys_of_all_entries(q, k, v):
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(jnp.einsum("bqhd,khd->bhqk", q, k)), v)
+
+
+@both(shape(Q, H, D), KB, shape(K, H, V), out=OB)
+def keys_alone_of_each_entry(q, k, v):
+    return jnp.einsum("bhqk,khd->bqhd", softmax(jnp.einsum("qhd,bkhd->bhqk", q, k)), v)
