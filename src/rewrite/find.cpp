@@ -54,6 +54,24 @@ bool is_reduced(const Elements& elements, const Instruction* exponential) {
   return false;
 }
 
+/// Whether numbers made of `x` one by one, or laid out otherwise, are multiplied by a matrix.
+bool reaches_product(const Elements& elements, const Instruction* x) {
+  std::vector<const Instruction*> work{x};
+  std::set<const Instruction*> seen{x};
+  while (!work.empty()) {
+    const Instruction* at = work.back();
+    work.pop_back();
+    for (const Instruction* user : elements.users(at)) {
+      if (user->is(Opcode::dot)) return true;
+      const bool passes_on = hlo::is_elementwise(user->opcode()) || user->is(Opcode::transpose) ||
+                             user->is(Opcode::reshape) || user->is(Opcode::concatenate) ||
+                             user->is(Opcode::slice);
+      if (passes_on && seen.insert(user).second) work.push_back(user);
+    }
+  }
+  return false;
+}
+
 class Finder {
  public:
   explicit Finder(Elements& elements) : elements_(elements) {}
@@ -127,6 +145,16 @@ class Finder {
     });
   }
 
+  /// What cuts a part of the weights out, as some heads, that is multiplied; null if nothing does.
+  const Instruction* multiplied_part(const Region& region) const {
+    for (const Member* member : region.members(region.home())) {
+      if (member->kind != Kind::matrix) continue;
+      for (const Instruction* user : elements_.users(member->place.x))
+        if (user->is(Opcode::slice) && reaches_product(elements_, user)) return user;
+    }
+    return nullptr;
+  }
+
   /// Whether a backward was found; forwards are looked for unless `only_backward`.
   bool attempt(int frame, const Instruction* exponential, int home, bool only_backward,
                const std::set<const Instruction*>& opaque,
@@ -138,7 +166,10 @@ class Finder {
       Region region(elements_, *algebra, frame, exponential, home, terms, opaque);
       if (region.keys().empty()) return false;
       if (!region.feeds_products()) {
-        if (gives_weights_away(region)) reason = kGivenAway;
+        if (gives_weights_away(region))
+          reason = kGivenAway;
+        else if (const Instruction* part = multiplied_part(region))
+          reason = fmt::format("values are multiplied by parts of the weights (%{})", part->name());
         return false;
       }
       const auto softmax = softmax_of(*algebra, region);

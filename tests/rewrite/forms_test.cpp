@@ -491,6 +491,7 @@ std::vector<Expected> left_alone() {
                            "shared_scores_and_dropout",
                            "heads_share_scores_but_biases",
                            "probabilities_returned",
+                           "weights_of_half_the_heads_taken_off",
                            "keys_repeated_within_a_head",
                            "scan_keeping_weights",
                            "second_derivative_through_a_loop",

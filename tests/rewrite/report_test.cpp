@@ -85,6 +85,13 @@ TEST(Report, NamesWhatNeedsTheWeights) {
   EXPECT_NE(reason().find("(%div.7, model.py:14), so"), std::string::npos) << reason();
 }
 
+TEST(Report, NamesThePartOfTheWeightsThatIsMultiplied) {
+  const Rewritten programs = rewritten(program_text("forms/weights_of_half_the_heads_taken_off"));
+  EXPECT_NE(programs.reasons().find("values are multiplied by parts of the weights (%slice"),
+            std::string::npos)
+      << programs.reasons();
+}
+
 // Each further number takes a call that computes the scores again.
 TEST(Report, CountsTheNumbersThatHaveGradients) {
   const Rewritten programs = rewritten(program_text("forms/trained_by_five_numbers_grad"));

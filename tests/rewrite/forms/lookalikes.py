@@ -4,13 +4,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from forms.form import OB, B, K, KB, Q, QB, VB, both, causal, form, shape, softmax
+from forms.form import OB, B, D, H, K, KB, Q, QB, VB, both, causal, form, shape, softmax
 
 
 @form(QB, KB, VB)
 def probabilities_returned(q, k, v):
     p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
     return jnp.einsum("bhqk,bkhd->bqhd", p, v), p
+
+
+@form(QB, KB, shape(B, K, H // 2, D), shape())
+def weights_of_half_the_heads_taken_off(q, k, v, share):
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
+    return jnp.einsum("bhqk,bkhd->bqhd", p[:, ::2] - share * p[:, 1::2], v)
 
 
 @form(QB, KB, VB)
