@@ -281,7 +281,9 @@ std::string to_people(const rewrite::Report& report) {
       "{}: {} instructions; attention calls: {}, places left alone: {}\n", report.module,
       report.instructions, report.fusions.size(), report.refusals.size());
   if (!report.has_softmax)
-    text += "It holds no softmax (no exponential is summed as it is), so there is no attention to fuse.\n";
+    text +=
+        "It holds no softmax (no exponential is summed as it is), so there is no attention to "
+        "fuse.\n";
   if (report.without_values > 0)
     text += fmt::format("Softmaxes that weigh no values, as in a loss, with nothing to fuse: {}\n",
                         report.without_values);
