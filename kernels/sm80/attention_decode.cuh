@@ -2,7 +2,7 @@
 // a draft to be verified.
 //
 // What it costs is reading keys and values, once. The rows of all heads that share a head of keys
-// lie side by side in one tile. The keys of all sequences are shared out evenly over the GPU
+// lie side by side in one tile. The keys of all sequences are shared out over the GPU
 // (decode_share.cuh), and within a block over its warps: each brings its own keys and values
 // (decode_stream.cuh) and waits for nobody until it has met a sequence's last; of heads wider than
 // a warp's sums all warps meet the same keys (decode_together.cuh). What warps and blocks found is

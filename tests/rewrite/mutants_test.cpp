@@ -240,6 +240,24 @@ bool tells_something(const hlo::Module& module) {
   return std::all_of(outputs.begin(), outputs.end(), is_finite);
 }
 
+/// Does do_one(programs, seed, what changed) for those of `count` mutants that are the part's, hold
+/// a fusion and have a meaning.
+template <class DoOne>
+void for_fused_mutants(const std::string& text, Changes changes, int count, const DoOne& do_one) {
+  int tried = 0;
+  for (uint64_t seed = 0; tried < count && seed < 50 * static_cast<uint64_t>(count); ++seed) {
+    const auto module = parsed(text);
+    const std::string what = Mutator(seed, changes).mutate(*module);
+    if (what.empty() || !module->verify().is_ok()) continue;
+    ++tried;
+    if (!part().has(seed)) continue;
+    const Rewritten programs = rewritten(hlo::write_text(*module));
+    if (!programs.report.fusions.empty() && tells_something(*programs.original))
+      do_one(programs, seed, what);
+  }
+  EXPECT_EQ(tried, count);
+}
+
 class Mutants : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Mutants, AreRefusedOrStillAgree) {
@@ -248,19 +266,13 @@ TEST_P(Mutants, AreRefusedOrStillAgree) {
                                : small_program(GetParam());
   std::vector<hlo::Draw> draws = draws_of(GetParam());
   std::erase_if(draws, [](hlo::Draw draw) { return draw > hlo::Draw::hidden; });  // in no time
-  int tried = 0, fused = 0;
-  for (uint64_t seed = 0; tried < 40 && seed < 2000; ++seed) {
-    const auto module = parsed(text);
-    const std::string what = Mutator(seed, Changes::operations).mutate(*module);
-    if (what.empty() || !module->verify().is_ok()) continue;
-    ++tried;
-    if (!part().has(seed)) continue;
-    const Rewritten programs = rewritten(hlo::write_text(*module));
-    if (programs.report.fusions.empty() || !tells_something(*module)) continue;
-    ++fused;
-    EXPECT_TRUE(same_meaning(programs, 1e-6, 1, draws)) << "seed " << seed << ": " << what;
-  }
-  EXPECT_EQ(tried, 40);
+  int fused = 0;
+  for_fused_mutants(text, Changes::operations, 40,
+                    [&](const Rewritten& programs, uint64_t seed, const std::string& what) {
+                      ++fused;
+                      EXPECT_TRUE(same_meaning(programs, 1e-6, 1, draws))
+                          << "seed " << seed << ": " << what;
+                    });
   // Else nothing was compared; of a part, nothing may have been there to compare.
   if (part().is_whole()) {
     EXPECT_GT(fused, 0);
@@ -318,16 +330,10 @@ class EqualAxes : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(EqualAxes, AreRefusedOrStillAgree) {
   const std::string text = program_text(std::string("forms/equal_axes_") + GetParam());
-  int tried = 0, compared = 0;
-  for (uint64_t seed = 0; tried < 120 && seed < 4000; ++seed) {
-    const auto module = parsed(text);
-    const std::string what = Mutator(seed, Changes::axes_too).mutate(*module);
-    if (what.empty() || !module->verify().is_ok()) continue;
-    ++tried;
-    if (!part().has(seed)) continue;
-    const Rewritten programs = rewritten(hlo::write_text(*module));
-    if (programs.report.fusions.empty() || !tells_something(*programs.original)) continue;
-    for (const hlo::Draw draw : draws_of(std::string("equal_axes_") + GetParam())) {
+  const std::vector<hlo::Draw> draws = draws_of(std::string("equal_axes_") + GetParam());
+  int compared = 0;
+  const auto compare = [&](const Rewritten& programs, uint64_t seed, const std::string& what) {
+    for (const hlo::Draw draw : draws) {
       const auto arguments = hlo::random_arguments(*programs.original, seed, draw);
       ASSERT_TRUE(arguments) << arguments.status().message();
       if (is_extreme(*programs.original, *arguments) ||
@@ -336,8 +342,8 @@ TEST_P(EqualAxes, AreRefusedOrStillAgree) {
       ++compared;
       EXPECT_TRUE(same_meaning(programs, 1e-6, seed, {draw})) << "seed " << seed << ": " << what;
     }
-  }
-  EXPECT_EQ(tried, 120);
+  };
+  for_fused_mutants(text, Changes::axes_too, 120, compare);
   if (part().is_whole()) {
     EXPECT_GT(compared, 20);
   }
