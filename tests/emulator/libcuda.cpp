@@ -67,6 +67,13 @@ struct Work {
       arguments_.emplace_back(to, std::free);
     }
   }
+  /// As a node of a graph is made, and given another grid and other arguments.
+  void take(const KernelNode& node) {
+    set(node.parameters);
+    grid = {node.grid_x, node.grid_y, node.grid_z};
+    threads = {node.block_x, node.block_y, node.block_z};
+    shared_bytes = node.shared_bytes;
+  }
   CuResult run() const {
     static std::atomic<uint64_t> launches = 0;
     std::vector<void*> parameters;
@@ -389,9 +396,7 @@ CuResult cuGraphAddKernelNode_v2(CuGraphNode* node, CuGraph graph, const CuGraph
                                  const KernelNode* made) {
   auto& [nodes, kernels] = *reinterpret_cast<Graph*>(graph);
   Work& work = kernels.emplace_back(*reinterpret_cast<Kernel*>(made->kernel), made->parameters);
-  work.grid = {made->grid_x, made->grid_y, made->grid_z};
-  work.threads = {made->block_x, made->block_y, made->block_z};
-  work.shared_bytes = made->shared_bytes;
+  work.take(*made);
   if (!work.may_run()) return kInvalidValue;
   nodes.push_back([&work] { return work.run(); });
   *node = reinterpret_cast<CuGraphNode>(&work);
@@ -420,8 +425,9 @@ CuResult cuGraphExecDestroy(CuGraphExec executable) {
   return kCudaSuccess;
 }
 CuResult cuGraphExecKernelNodeSetParams_v2(CuGraphExec, CuGraphNode node, const KernelNode* set) {
-  reinterpret_cast<Work*>(node)->set(set->parameters);
-  return kCudaSuccess;
+  auto& work = *reinterpret_cast<Work*>(node);
+  work.take(*set);
+  return work.may_run() ? kCudaSuccess : kInvalidValue;
 }
 CuResult cuGraphLaunch(CuGraphExec executable, CuStream stream) {
   for (const Node& node : reinterpret_cast<Executable*>(executable)->nodes)
