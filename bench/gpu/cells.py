@@ -19,6 +19,7 @@ class Attention:
     batch: int
     heads: int
     kv_heads: int = 0  # 0: as many as heads
+    value_dim: int = 0  # 0: as wide as queries and keys
     causal: bool = True
     window: int = 0
     score: str = ""  # "soft_cap" or "alibi"
@@ -41,16 +42,20 @@ class Attention:
     def groups(self):
         return self.kv_heads or self.heads
 
+    @property
+    def values(self):
+        return self.value_dim or self.dim
+
     def length_of(self, batch):
         return self.lengths[batch] if self.lengths else self.length
 
     @property
     def work(self):
-        """FLOPs: 4 B H S^2 d, halved if causal, the band's share under a window; the backward is 2.5 times that."""
+        """FLOPs: 4 B H S^2 d (2 of queries and keys, 2 of values), halved if causal, the band's share under a window; the backward is 2.5 times that."""
         pairs = sum(self.length_of(batch)**2 for batch in range(self.batch)) * (0.5 if self.causal else 1)
         if self.window:
             pairs = self.batch * (self.length * self.window - self.window**2 / 2)
-        return 4 * self.heads * pairs * self.dim * (2.5 if self.backward else 1)
+        return 2 * self.heads * pairs * (self.dim + self.values) * (2.5 if self.backward else 1)
 
 
 @dataclass(frozen=True)
@@ -143,6 +148,15 @@ def _wide():
                         dtype="f32", backward=backward, peers=("efficient",))
 
 
+def _between():
+    """Heads between 128 and 256, and those of latent attention (MLA), whose values are narrower."""
+    for value_dim, backward, causal, length in product((128, 192), (False, True), (True, False), (2048, 4096, 8192)):
+        yield Attention("Heads of 192 columns, and of 192 with values of 128 (MLA)",
+                        f"{'mla' if value_dim == 128 else 'd192'} {'backward' if backward else 'forward'} "
+                        f"{'causal' if causal else 'full'} {length}", length, 192, 16384 // length, 16, value_dim=value_dim,
+                        causal=causal, backward=backward, peers=("cudnn",))
+
+
 def short_cells():
     """Encoders' sequences, 32768 tokens of about 1024 columns."""
     for backward in (False, True):
@@ -178,6 +192,7 @@ def all_cells():
     yield from _in_memory()
     yield from _apart()
     yield from _wide()
+    yield from _between()
     for dim, name in ((64, "f32"), (128, "f32 d128")):
         for backward in (False, True):
             yield Attention(f"f32, full, d {dim}, S 4096", f"{name} {'backward' if backward else 'forward'}", 4096, dim, 4, 16,

@@ -61,11 +61,12 @@ def attention(cell, backward):
     ends = graph.tensor("ends", (cell.batch + 1, 1, 1, 1), dtype="i32") if cell.packed else None
 
     def rows(name, heads):
-        """Queries, keys, values or their gradients."""
-        dims, token = (cell.batch, heads, cell.length, cell.dim), heads * cell.dim
+        """Queries, keys, values, results or their gradients."""
+        columns = cell.values if name in ("v", "o", "d_v", "d_o") else cell.dim
+        dims, token = (cell.batch, heads, cell.length, columns), heads * columns
         if not cell.packed:
             return graph.tensor(name, dims)
-        return graph.tensor(name, dims, [cell.length * token, cell.dim, token, 1], ragged_offset=ends,
+        return graph.tensor(name, dims, [cell.length * token, columns, token, 1], ragged_offset=ends,
                             ragged_offset_multiplier=token)
 
     of = {"q": cell.heads, "k": cell.groups, "v": cell.groups}

@@ -56,10 +56,11 @@ def make_tensors(cell):
         more = {"mean": mean, "d_bias": unwritten(tensors["weight"])} if centred else {}
         return tensors | more | {"inv_variance": inverse, "dy": normal(*cell.dims), "dx": unwritten(x),
                                  "d_weight": unwritten(tensors["weight"])}
-    shapes = [(sum(cell.lengths), heads, cell.dim) if cell.packed else (cell.batch, heads, cell.length, cell.dim)
-              for heads in (cell.heads, cell.groups)]
-    q, k, v = normal(*shapes[0]), normal(*shapes[1]), normal(*shapes[1])
-    tensors = {"q": q, "k": k, "v": v, "o": unwritten(q)}
+    def shape(heads, columns):
+        return (sum(cell.lengths), heads, columns) if cell.packed else (cell.batch, heads, cell.length, columns)
+
+    q, k, v = (normal(*shape(*of)) for of in ((cell.heads, cell.dim), (cell.groups, cell.dim), (cell.groups, cell.values)))
+    tensors = {"q": q, "k": k, "v": v, "o": unwritten(normal(*shape(cell.heads, cell.values)))}
     for name in ("stats", "max", "sum_exp") if cell.apart else ("stats",):
         tensors[name] = torch.full((cell.batch, cell.heads, cell.length, 1), float("nan"), device="cuda")
     if cell.rope:
@@ -78,7 +79,7 @@ def make_tensors(cell):
     if cell.dropout:
         tensors |= {name: torch.randint(2**31, (1,), device="cuda") for name in ("seed", "offset")}
     if cell.backward:
-        tensors |= {"d_o": normal(*q.shape), "d_q": unwritten(q), "d_k": unwritten(k), "d_v": unwritten(v)}
+        tensors |= {"d_o": normal(*tensors["o"].shape), "d_q": unwritten(q), "d_k": unwritten(k), "d_v": unwritten(v)}
     return tensors
 
 

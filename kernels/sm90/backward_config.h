@@ -16,6 +16,7 @@ struct BackwardConfig {
   bool codes = false;              ///< of fp8: attention_backward_fp8.cuh
   int qk_dim = 128, v_dim = 128;   ///< multiples of 8
   bool by_gradient = false;  ///< attention_backward_by_gradient.cuh: head dims above 128, f32 too
+  bool transposed = false;   ///< attention_backward_transposed.cuh, with by_gradient
   int tile_m = 64;           ///< queries: 64, or 128 for head dims up to 64 (faster there)
   int consumers = 2;
   int blocks = 1;  ///< that share a processor
@@ -51,7 +52,7 @@ struct BackwardConfig {
   /// with zeros.
   constexpr bool sequence_maps() const { return lengths && planes == 1; }
   /// Keys of a block, and its threads.
-  constexpr int tile_n() const { return by_gradient ? 64 : 64 * consumers; }
+  constexpr int tile_n() const { return transposed ? 96 : by_gradient ? 64 : 64 * consumers; }
   constexpr int threads() const { return by_gradient ? 512 : 128 * (1 + consumers); }
 
   /// qk_dim as products take it.
@@ -104,7 +105,8 @@ struct BackwardLayout {
   int share = 0, exchange = 0;  ///< of backward_tile_gradient.cuh
   int exchange_sent = 0;        ///< its two barriers
   int work = 0;
-  int turns = 0;  ///< if by_gradient: barriers
+  int turns = 0;     ///< if by_gradient: barriers
+  int all_read = 0;  ///< if transposed: a barrier
   /// What a launch asks for: with room to align the window, but no more than a block can have. The
   /// window is declared aligned.
   int bytes = 0;
@@ -119,8 +121,9 @@ constexpr int exchange_bytes(const BackwardConfig& c) { return (c.cluster - 1) *
 constexpr BackwardLayout layout_of(const BackwardConfig& c) {
   BackwardLayout at;
   const int in_pair = c.codes ? 2 : 1;  // tiles of codes hold two in an element
-  const int d_s_bytes = c.codes ? tile::tile_bytes(c.tile_m, c.tile_n() / 2)
-                                : tile::tile_bytes(c.tile_n(), c.tile_m, c.planes);
+  const int d_s_bytes = c.codes        ? tile::tile_bytes(c.tile_m, c.tile_n() / 2)
+                        : c.transposed ? tile::tile_bytes(c.tile_m, c.tile_n())
+                                       : tile::tile_bytes(c.tile_n(), c.tile_m, c.planes);
   const int q_codes = c.codes ? c.q_stages * tile::tile_bytes(c.tile_m, c.qk_dim / 2) : 0;
   const int d_o_codes = c.codes ? c.d_o_stages * tile::tile_bytes(c.tile_m, c.v_dim / 2) : 0;
   at.turned_k = at.k + tile::tile_bytes(c.tile_n(), c.qk_dim / in_pair, c.planes);
@@ -132,7 +135,7 @@ constexpr BackwardLayout layout_of(const BackwardConfig& c) {
   at.d_s = at.d_o + c.d_o_stages * tile::tile_bytes(c.tile_m, c.v_dim, c.planes);
   if (c.by_gradient) {
     at.p = at.d_s + c.handovers() * d_s_bytes;
-    at.p_bytes = 2 * c.tile_m * c.tile_n() * c.planes;
+    at.p_bytes = c.transposed ? d_s_bytes : 2 * c.tile_m * c.tile_n() * c.planes;
     at.tiled = at.p + c.handovers() * at.p_bytes;
   } else {
     at.d_q = at.d_s + 2 * d_s_bytes;  // a fast group may run ahead
@@ -155,7 +158,8 @@ constexpr BackwardLayout layout_of(const BackwardConfig& c) {
   at.exchange_sent = at.tiled_ring + score_ring_bytes(c.tiled, c.tiled_stages);
   at.work = at.exchange_sent + (c.cluster > 1 ? 16 : 0);
   at.turns = at.work + BackwardLayout::kWorkBytes;
-  const int used = at.turns + (c.by_gradient ? c.dq_turns() * BackwardLayout::kTurnBytes : 0);
+  at.all_read = at.turns + (c.by_gradient ? c.dq_turns() * BackwardLayout::kTurnBytes : 0);
+  const int used = at.all_read + (c.transposed ? 8 : 0);
   const int aligned = used + tile::kTileAlignment;
   at.bytes = used > kMostShared ? used : aligned < kMostShared ? aligned : kMostShared;
   return at;

@@ -54,6 +54,17 @@ AttentionOptions wide(AttentionOptions options) {
   return small(options);
 }
 
+/// Keys of up to 192 columns, values of up to 128, and scores that are dot products.
+AttentionOptions of_latents(AttentionOptions options) {
+  options.min_head_dim = 72;
+  options.max_head_dim = 128;
+  options.more_key_columns = 1;
+  options.bias = options.alibi = options.score_mod = options.dropout = options.deterministic = 0;
+  options.max_batch = options.max_key_heads = options.max_group = 2;
+  options.max_length = 400;
+  return options;
+}
+
 /// Given the rows' maxima and sums.
 AttentionOptions apart(AttentionOptions options) {
   options.max_and_sum = 1;
@@ -225,6 +236,9 @@ const std::vector<Kind>& kinds() {
       {"hopper_backward_wide",
        [](Random& r) { return random_sdpa_backward(r, wide(aligned_backward_options())); },
        {"attention backward", "Hopper"}},
+      {"hopper_backward_transposed",
+       [](Random& r) { return random_sdpa_backward(r, of_latents(aligned_backward_options())); },
+       {"attention backward", "64 x 96 tiles"}},
       {"hopper_backward_in_order",
        [](Random& r) {
          return random_sdpa_backward(r, in_order(small(aligned_backward_options())));

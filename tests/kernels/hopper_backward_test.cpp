@@ -162,7 +162,23 @@ std::vector<Case> cases() {
   }
   for (ScoreOp function : {ScoreOp::logarithm, ScoreOp::power, ScoreOp::modulo})
     for (int dim : {64, 128, 256}) add_function(dim, function, true);
-  for (auto [qk, v] : {std::pair{192, 128}, {64, 256}, {136, 200}}) add(qk, v, {F::causal});
+  for (auto [qk, v] : {std::pair{64, 256}, {136, 200}, {136, 72}, {160, 64}})
+    add(qk, v, {F::causal});
+  // Transposed sums, of what is as plain as they take.
+  for (const auto& features : {std::vector<F>{},
+                               {F::causal},
+                               {F::window},
+                               {F::lengths},
+                               {F::causal, F::log2},
+                               {F::causal, F::sink},
+                               {F::causal, F::lengths},
+                               {F::window, F::lengths, F::log2, F::sink},
+                               {F::causal, F::stats_gradient}}) {
+    add(192, 128, features);
+    add(192, 128, features, DataType::f16);
+  }
+  add(192, 128, {F::causal, F::deterministic});
+  add(192, 128, {F::causal, F::statistics});
   for (auto [qk, v] : {std::pair{64, 64}, {8, 8}, {40, 56}, {128, 128}, {72, 40}, {64, 96}}) {
     for (const auto& mask : {std::vector<F>{}, {F::causal}, {F::window}}) {
       add(qk, v, mask, DataType::f32);

@@ -28,7 +28,7 @@ std::vector<Case> cases() {
                        DataType dtype = DataType::bf16) {
     all.push_back({dtype, qk, v, std::move(features), "sm_90a", length});
   };
-  constexpr int64_t kLong = 16384;  // three consumers at d 128
+  constexpr int64_t kLong = 16384;  // three consumers at d 128, and causal at d 192/128
   using F = Feature;
   for (auto [qk, v] : {std::pair{64, 64}, {128, 128}, {192, 128}, {192, 192}, {256, 256}}) {
     for (const auto& mask : {std::vector<F>{}, {F::causal}, {F::window}}) add(qk, v, mask);
@@ -85,8 +85,12 @@ std::vector<Case> cases() {
                                {F::log2},
                                {F::causal, F::ragged},
                                {F::causal, F::wide_results},
-                               {F::causal, F::wide_results, F::rope_halves}})
+                               {F::causal, F::wide_results, F::rope_halves}}) {
     add(128, 128, features, kLong);
+    add(192, 128, features, kLong);
+  }
+  for (F feature : {F::sink, F::statistics, F::log2, F::lengths})
+    add(192, 128, {F::causal, feature}, kLong);
   add(64, 64, {F::causal}, kLong);  // two consumers only where causal rows are short
   // One consumer, by three blocks or two on a processor, and tiles that fit few keys.
   for (auto [dim, length] :

@@ -172,6 +172,17 @@ bool has_tiled_gradient(const BackwardSm90Config& config, const AttentionBackwar
          blocks <= kLargestCluster && std::has_single_bit(static_cast<uint64_t>(blocks));
 }
 
+/// Whether dK and dV are summed transposed, of 96 keys a block instead of 64.
+bool can_transpose(const AttentionBackwardStructure& structure, const AttentionFacts& facts,
+                   const BackwardSm90Config& config) {
+  const bool is_plain = config.unit_slope && !config.has_score && !config.drops() &&
+                        !config.max_and_sum && !config.deterministic && config.planes == 1 &&
+                        config.result == config.element && config.tiled_operand == kAbsent &&
+                        structure.largest_d_dot == kAbsent;
+  const bool fits = tile::boxes_of(config.qk_dim) == 3 && tile::boxes_of(config.v_dim) <= 2;
+  return is_plain && fits && round_up(facts.few_keys, 96) <= round_up(facts.few_keys, 64);
+}
+
 /// How many heads run side by side, by measurement: kernels/notes/sm90_attention_backward.md.
 int64_t head_group(const BackwardSm90Config& config, bool deterministic, int64_t key_tiles,
                    const AttentionSizes& sizes) {
@@ -278,6 +289,7 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
     if (widest > 64) config.q_stages = 2;  // makes room
   }
   config.deterministic = structure.deterministic && !config.all_keys;
+  config.transposed = can_transpose(structure, facts, config);
   config.downwards = config.deterministic && config.upper_varies && facts.groups_queries;
   config.q_rounded = round_up(sizes.q_length, config.tile_m);
   const int64_t heads = sizes.batch * sizes.k_heads;
@@ -353,9 +365,14 @@ std::vector<KernelUnit> backward_sm90_units(const AttentionBackwardStructure& st
       "{}{}{}"
       "using Main = sm90::AttentionBackward{}{}<{}>;\n"
       "}}  // namespace heddle\n",
-      pairs ? "_f32" : "", config.by_gradient ? "_by_gradient" : "",
+      pairs ? "_f32" : "",
+      config.transposed    ? "_transposed"
+      : config.by_gradient ? "_by_gradient"
+                           : "",
       config_source<sm90::BackwardConfig>(config), score, derivative, pairs ? "F32" : "",
-      config.by_gradient ? "ByGradient" : "",
+      config.transposed    ? "Transposed"
+      : config.by_gradient ? "ByGradient"
+                           : "",
       pairs && !config.by_gradient ? "Config" : "Config, Score, Derivative");
   const std::string rows =
       "#include \"sm90/attention_backward_rows.cuh\"\n"

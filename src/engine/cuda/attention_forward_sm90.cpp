@@ -169,14 +169,23 @@ void choose_tiles(const AttentionStructure& structure, const AttentionFacts& fac
     constexpr int kTileN[3][3] = {{128, 96, 64}, {96, 80, 48}, {64, 48, 32}};
     config.tile_n = kTileN[v > 192 ? 2 : v > 128 ? 1 : 0][spared];
     config.q_stages = 1;
+    // d 192/128: +7 % at 8192; full +-2 %.
+    if (plain && !windowed && config.upper_varies && facts.keys == Keys::more && qk <= 192 &&
+        v <= 128) {
+      config.consumers = 3;
+      config.tile_n = 80;
+    }
     // O is staged where Q was, or, half by half, beside it: then the next Q comes in meanwhile.
-    // d 256: +9 % at S 512, +1 to +2 % above; d 192/128: -6 %.
-    config.output_aliases_q = !(plain && v > 192) && (v + 63) / 64 <= (qk + 63) / 64;
+    // d 256: +9 % at S 512, +1 to +2 % above; d 192 and 192/128 causal: +1 to +3 %, full 0 to -4 %.
+    const bool beside =
+        plain &&
+        (v > 192 || (config.upper_varies && std::max(qk, v) <= 192 && config.consumers == 2));
+    config.output_aliases_q = !beside && (v + 63) / 64 <= (qk + 63) / 64;
     config.output_rounds = config.output_aliases_q ? 1 : 2;
     // Query tiles of a head that run side by side then begin with the same keys, at the same time.
     // d 256: +2 to +3 % from S 4096 on; with 4 query heads a key head -2 %.
-    config.upwards = !config.output_aliases_q && plain && config.upper_varies && !windowed &&
-                     !facts.groups_queries;
+    config.upwards = !config.output_aliases_q && v > 192 && plain && config.upper_varies &&
+                     !windowed && !facts.groups_queries;
     if (v > 256) {
       config.parts = 2;
       config.output_rounds = 1;
@@ -298,7 +307,7 @@ void order_tiles(const AttentionSizes& sizes, ForwardSm90Config& config) {
                              : 64 * group;
     // Without groups and windows, by measurement; 11, 22 and 44 are whole rows of heads on 132
     // processors. d 256, S 512: +4.5 %, 1024: +7 %, 2048: +5 %; d 128, 1024: +3 %, 2048: +3.7 %,
-    // 4096: +5 %.
+    // 4096: +5 %; d 192 and 192/128, 2048 and 4096: +4 to +9 %.
     const bool plain = config.is_plain() && config.dropout == attention::Dropout::none;
     if (plain && group == 1 && !config.lower_varies && !config.lengths) {
       const int64_t rows = sizes.q_length;
@@ -307,6 +316,8 @@ void order_tiles(const AttentionSizes& sizes, ForwardSm90Config& config) {
         head_group = rows <= 512 ? 11 : rows <= 1024 ? 32 : rows <= 2048 ? 22 : 64;
       else if (widest > 64 && widest <= 128 && config.consumers == 2 && rows > 512)
         head_group = rows <= 2048 ? 44 : 32;
+      else if (widest > 128 && widest <= 192 && config.consumers == 2 && rows > 1024)
+        head_group = 32;
     }
     config.head_group =
         static_cast<int>(std::clamp<int64_t>(head_group, 1, sizes.batch * sizes.q_heads));

@@ -64,6 +64,7 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("qk_dim", c.qk_dim);
   visit("v_dim", c.v_dim);
   visit("by_gradient", c.by_gradient);
+  visit("transposed", c.transposed);
   visit("tile_m", c.tile_m);
   visit("consumers", c.consumers);
   visit("blocks", c.blocks);
