@@ -179,7 +179,7 @@ struct CacheAppendArguments {
   long long position_stride[2];  ///< batch, row
   int positions_are_64_bit;
   int batch, q_heads, kv_heads, length, capacity;
-  int append_blocks;  ///< the first of the grid; those behind carry rows over
+  int append_blocks;  ///< the first of the grid; one more writes lengths, others carry rows over
 };
 
 inline constexpr int kFewHostValues = 8, kMaxHostValues = 144;

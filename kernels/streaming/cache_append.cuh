@@ -19,18 +19,21 @@ struct CacheAppend {
   static constexpr int kRun = C::kRun;
   static constexpr int kEach = C::kAligned ? kRun : 1;  ///< columns of an access
 
-  /// Grid append_blocks and any number more: append_blocks = max(1, ceil(batch * length * heads /
-  /// kWarps)), heads being those of Q and, with caches, of K and V.
+  /// Grid append_blocks, one more, and any number besides: append_blocks = ceil(batch * length *
+  /// heads / kWarps), heads being those of Q and, with caches, of K and V. So many warps are
+  /// counted in 32 bits.
   HEDDLE_DEVICE static void run(const CacheAppendArguments& args) {
     __shared__ __align__(16) float rows[kWarps][kColumns];
     ptx::grid_dependents_launch();
     const int warp = threadIdx.x / 32;
-    if (blockIdx.x == 0) write_lengths(args);
-    if (blockIdx.x < args.append_blocks) {
-      append(args, blockIdx.x * static_cast<i64>(kWarps) + warp, rows[warp]);
+    const u32 append_blocks = static_cast<u32>(args.append_blocks);
+    if (blockIdx.x < append_blocks) {
+      append(args, blockIdx.x * kWarps + warp, rows[warp]);
+    } else if (blockIdx.x == append_blocks) {
+      write_lengths(args);
     } else if constexpr (C::kCaches && !C::kPaged) {
-      const i64 first = (blockIdx.x - args.append_blocks) * static_cast<i64>(kWarps) + warp;
-      const i64 step = (gridDim.x - args.append_blocks) * static_cast<i64>(kWarps);
+      const i64 first = (blockIdx.x - append_blocks - 1) * static_cast<i64>(kWarps) + warp;
+      const i64 step = (gridDim.x - append_blocks - 1) * static_cast<i64>(kWarps);
       carry_over<typename C::KCache, C::kQkDim>(args, args.k_cache, first, step);
       carry_over<typename C::VCache, C::kVDim>(args, args.v_cache, first, step);
     }
@@ -83,19 +86,20 @@ struct CacheAppend {
   }
 
   /// The index-th row: of a token the heads of Q, then K's, then V's.
-  HEDDLE_DEVICE static void append(const CacheAppendArguments& args, i64 index, float* x) {
-    const int heads = args.q_heads + (C::kCaches ? 2 * args.kv_heads : 0);
-    if (index >= static_cast<i64>(args.batch) * args.length * heads) return;
-    const i64 token = index / heads;
+  HEDDLE_DEVICE static void append(const CacheAppendArguments& args, u32 index, float* x) {
+    const u32 heads = args.q_heads + (C::kCaches ? 2 * args.kv_heads : 0), length = args.length;
+    const u32 token = index / heads;
     int head = static_cast<int>(index - token * heads);
-    const int batch = static_cast<int>(token / args.length);
-    const int row = static_cast<int>(token - static_cast<i64>(batch) * args.length);
-    const Entry entry = entry_of(args, batch);
-    const bool is_new = row < entry.added;
+    const int batch = static_cast<int>(token / length);
+    const int row = static_cast<int>(token - batch * length);
+    if (batch >= args.batch) return;
+    // A row is on its way while the entry's lengths are: its memory is there, new or not.
     if (head < args.q_heads) {
       if (args.q_out == nullptr) return;
-      if (is_new) {
-        read<typename C::Q, C::kQkDim>(args.q, args.q_stride, batch, head, row, x);
+      const Row<typename C::Q, C::kQkDim> q(args.q, args.q_stride, batch, head, row);
+      const Entry entry = entry_of(args, batch);
+      if (row < entry.added) {
+        q.put(x);
         normalise<typename C::QWeight>(args.q_weight, args.q_weight_stride, args.q_epsilon, x);
         rotate(args, batch, entry.past + row, row, x);
       } else {
@@ -108,20 +112,22 @@ struct CacheAppend {
       return;
     }
     if constexpr (C::kCaches) {
-      if (!is_new) return;
       head -= args.q_heads;
+      i64 to;
       if (head < args.kv_heads) {
-        i64 to;
-        if (!place(args.k_cache, entry, batch, head, row, to)) return;
-        read<typename C::K, C::kQkDim>(args.k, args.k_stride, batch, head, row, x);
+        const Row<typename C::K, C::kQkDim> k(args.k, args.k_stride, batch, head, row);
+        const Entry entry = entry_of(args, batch);
+        if (row >= entry.added || !place(args.k_cache, entry, batch, head, row, to)) return;
+        k.put(x);
         normalise<typename C::KWeight>(args.k_weight, args.k_weight_stride, args.k_epsilon, x);
         rotate(args, batch, entry.past + row, row, x);
         write<typename C::KCache, C::kQkDim>(args.k_cache, to, head, x);
       } else {
         head -= args.kv_heads;
-        i64 to;
-        if (!place(args.v_cache, entry, batch, head, row, to)) return;
-        read<typename C::V, C::kVDim>(args.v, args.v_stride, batch, head, row, x);
+        const Row<typename C::V, C::kVDim> v(args.v, args.v_stride, batch, head, row);
+        const Entry entry = entry_of(args, batch);
+        if (row >= entry.added || !place(args.v_cache, entry, batch, head, row, to)) return;
+        v.put(x);
         write<typename C::VCache, C::kVDim>(args.v_cache, to, head, x);
       }
     }
@@ -154,21 +160,36 @@ struct CacheAppend {
     }
   }
 
-  /// kCount columns of a row as f32.
+  /// kCount columns of a row, loaded when it is made and put down as f32 when asked for.
   template <typename X, int kCount>
-  HEDDLE_DEVICE static void read(const void* from, const long long (&stride)[3], int batch,
-                                 int head, int row, float* x) {
-    const X* source = static_cast<const X*>(from) + at(stride, batch, head, row);
-    for (int c = threadIdx.x % 32 * kRun; c < kCount; c += 32 * kRun) {
-      Packed<X, kRun, kEach> in;
-      in.load(source + c);
-      float value[kRun];
-      in.get(value);
+  class Row {
+   public:
+    HEDDLE_DEVICE Row(const void* from, const long long (&stride)[3], int batch, int head,
+                      int row) {
+      const X* source = static_cast<const X*>(from) + at(stride, batch, head, row);
 #pragma unroll
-      for (int n = 0; n < kRun; ++n) x[c + n] = value[n];
+      for (int n = 0; n < kRuns; ++n)
+        if (const int c = column(n); c < kCount) runs_[n].load(source + c);
     }
-    __syncwarp();
-  }
+
+    HEDDLE_DEVICE void put(float* x) const {
+#pragma unroll
+      for (int n = 0; n < kRuns; ++n) {
+        const int c = column(n);
+        if (c >= kCount) continue;
+        float value[kRun];
+        runs_[n].get(value);
+#pragma unroll
+        for (int i = 0; i < kRun; ++i) x[c + i] = value[i];
+      }
+      __syncwarp();
+    }
+
+   private:
+    static constexpr int kRuns = ceil_div(kCount, 32 * kRun);
+    HEDDLE_DEVICE static int column(int n) { return (32 * n + threadIdx.x % 32) * kRun; }
+    Packed<X, kRun, kEach> runs_[kRuns];
+  };
 
   /// x * weight / sqrt(mean(x^2) + epsilon).
   template <typename W>
