@@ -165,13 +165,11 @@ void add_prebuild(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand(
       "prebuild",
       "Compiles CUDA kernels into the cache, so that their first use does not wait: those of the\n"
-      "graphs given, else those that most programs ask for (attention of bf16 and f16, forward "
-      "and\n"
-      "backward, head dims 64, 128 and 256, full and causal, grouped, with lengths, rotated; a\n"
-      "token behind a cache; RMSNorm and LayerNorm). Needs NVRTC, but no GPU if an architecture "
-      "is\n"
-      "named. --archive makes a file of them in place of that, as a package carries one: programs\n"
-      "read it where HEDDLE_KERNELS names it.\n\n"
+      "graphs given, else those that most programs ask for (attention of bf16 and f16, forward\n"
+      "and backward, head dims 64, 128, 256 and 192/128, full and causal, grouped, with lengths,\n"
+      "rotated; a token behind a cache; RMSNorm and LayerNorm). Needs NVRTC, but no GPU if an\n"
+      "architecture is named. --archive makes a file of them in place of that, as a package\n"
+      "carries one: programs read it where HEDDLE_KERNELS names it.\n\n"
       "  heddle prebuild\n"
       "  heddle prebuild --arch sm_90a graph.json\n"
       "  heddle prebuild --arch sm_80 --arch sm_90a --archive kernels");

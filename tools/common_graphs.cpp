@@ -24,9 +24,11 @@ struct AttentionCase {
   bool shares_keys = false;  ///< by several heads: grouped queries
   bool lengths = false;      ///< each sequence has its own
   bool rotates = false;      ///< queries and keys
+  int64_t value_dim = 0;     ///< 0: as dim
 
   std::string words() const {
-    return fmt::format("{} d {}{}{}{}{}, {} x {}", name(dtype), dim, causal ? " causal" : "",
+    return fmt::format("{} d {}{}{}{}{}{}, {} x {}", name(dtype), dim,
+                       value_dim != 0 ? fmt::format("/{}", value_dim) : "", causal ? " causal" : "",
                        shares_keys ? " grouped" : "", lengths ? " lengths" : "",
                        rotates ? " rope" : "", queries, keys);
   }
@@ -66,10 +68,11 @@ class AttentionBuilder : public Builder {
  public:
   AttentionBuilder(const char* name, const AttentionCase& c) : Builder(name), c_(c) {}
 
-  TensorId queries(const char* name) { return heads(name, kHeads, c_.queries); }
-  TensorId keys(const char* name) {
-    return heads(name, c_.shares_keys ? kFewHeads : kHeads, c_.keys);
-  }
+  TensorId queries(const char* name) { return heads(name, kHeads, c_.queries, c_.dim); }
+  TensorId keys(const char* name) { return heads(name, key_heads(), c_.keys, c_.dim); }
+  TensorId values(const char* name) { return heads(name, key_heads(), c_.keys, value_dim()); }
+  /// O and its gradient.
+  TensorId results(const char* name) { return heads(name, kHeads, c_.queries, value_dim()); }
   TensorId statistics(const char* name) {
     return tensor(name, kF32, {kBatch, kHeads, c_.queries, 1});
   }
@@ -96,9 +99,11 @@ class AttentionBuilder : public Builder {
   }
 
  private:
-  TensorId heads(const char* name, int64_t heads, int64_t rows) {
-    return tensor(name, c_.dtype, {kBatch, heads, rows, c_.dim});
+  TensorId heads(const char* name, int64_t heads, int64_t rows, int64_t columns) {
+    return tensor(name, c_.dtype, {kBatch, heads, rows, columns});
   }
+  int64_t key_heads() const { return c_.shares_keys ? kFewHeads : kHeads; }
+  int64_t value_dim() const { return c_.value_dim != 0 ? c_.value_dim : c_.dim; }
 
   const AttentionCase c_;
 };
@@ -109,7 +114,7 @@ Result<CommonGraph> forward(const AttentionCase& c) {
   graph::Sdpa op;
   op.q = build.rotated(build.queries("q"), c.queries);
   op.k = build.rotated(build.keys("k"), c.keys);
-  op.v = build.keys("v"), op.o = build.queries("o");
+  op.v = build.values("v"), op.o = build.results("o");
   op.stats = build.statistics("stats");
   op.attention = build.attributes();
   build.node("attention", op);
@@ -119,9 +124,9 @@ Result<CommonGraph> forward(const AttentionCase& c) {
 Result<CommonGraph> backward(const AttentionCase& c) {
   AttentionBuilder build("attention backward", c);
   graph::SdpaBackward op{.whole_rows = true};
-  op.q = build.queries("q"), op.k = build.keys("k"), op.v = build.keys("v");
-  op.o = build.queries("o"), op.d_o = build.queries("d_o"), op.stats = build.statistics("stats");
-  op.d_q = build.queries("d_q"), op.d_k = build.keys("d_k"), op.d_v = build.keys("d_v");
+  op.q = build.queries("q"), op.k = build.keys("k"), op.v = build.values("v");
+  op.o = build.results("o"), op.d_o = build.results("d_o"), op.stats = build.statistics("stats");
+  op.d_q = build.queries("d_q"), op.d_k = build.keys("d_k"), op.d_v = build.values("d_v");
   op.attention = build.attributes();
   build.node("attention_backward", op);
   return build.finished("sdpa_backward " + c.words());
@@ -229,6 +234,10 @@ Result<std::vector<CommonGraph>> common_graphs() {
     add_all_lengths({kBf16, 256, 0, 0, causal});
     add(forward({kF32, 64, 2048, 2048, causal}));
   }
+  // Latent attention (MLA), as models with it train.
+  for (int64_t length : {512, 2048, 16384})
+    add_attention(
+        {.dim = 192, .queries = length, .keys = length, .causal = true, .value_dim = 128});
   for (int64_t dim : {64, 128}) {
     add(forward({.dim = dim, .queries = 2048, .keys = 2048, .causal = true, .rotates = true}));
     for (DataType dtype : {kBf16, kF16}) add_steps({dtype, dim});

@@ -40,6 +40,8 @@ struct Asked {
   int64_t batch, heads, kv_heads, queries, keys, dim;
   const char* causal;  ///< as an attribute
   bool lengths = false;
+  int64_t value_dim = 0;  ///< 0: as dim
+  int64_t columns_of_values() const { return value_dim != 0 ? value_dim : dim; }
 };
 
 std::string attributes(const Asked& a, int uid) {
@@ -55,7 +57,9 @@ std::string beginning(const Asked& a, const char* statistics_dtype = "f32") {
   const auto k = [&](int uid) { return tensor(uid, a.dtype, a.batch, a.kv_heads, a.keys, a.dim); };
   std::string text =
       R"({"heddle_graph":1,"intermediate_dtype":"f32","compute_dtype":"f32","tensors":[)";
-  text += q(1) + "," + k(2) + "," + k(3) + "," + q(4) + ",";
+  const int64_t values = a.columns_of_values();
+  text += q(1) + "," + k(2) + "," + tensor(3, a.dtype, a.batch, a.kv_heads, a.keys, values) + "," +
+          tensor(4, a.dtype, a.batch, a.heads, a.queries, values) + ",";
   text += fmt::format(R"({{"uid":5,"name":"s","dtype":"{}","dims":[{},{},{},1]}})",
                       statistics_dtype, a.batch, a.heads, a.queries);
   if (a.lengths) {
@@ -73,9 +77,11 @@ std::string forward(const Asked& a, bool trains = true) {
 
 std::string backward(const Asked& a) {
   std::string text = beginning(a);
-  text += "," + tensor(11, a.dtype, a.batch, a.heads, a.queries, a.dim);
+  const int64_t values = a.columns_of_values();
+  text += "," + tensor(11, a.dtype, a.batch, a.heads, a.queries, values);
   text += "," + tensor(12, a.dtype, a.batch, a.heads, a.queries, a.dim);
-  for (int uid : {13, 14}) text += "," + tensor(uid, a.dtype, a.batch, a.kv_heads, a.keys, a.dim);
+  text += "," + tensor(13, a.dtype, a.batch, a.kv_heads, a.keys, a.dim);
+  text += "," + tensor(14, a.dtype, a.batch, a.kv_heads, a.keys, values);
   return text +
          R"(],"nodes":[{"op":"sdpa_backward","q":1,"k":2,"v":3,"o":4,"stats":5,"d_o":11,)"
          R"("d_q":12,"d_k":13,"d_v":14,)" +
@@ -138,6 +144,14 @@ TEST_P(CommonGraphs, ServeWideHeadsAndLengths) {
       EXPECT_TRUE(carry(forward(lengths))) << dim;
       EXPECT_TRUE(carry(backward(lengths))) << dim;
     }
+  }
+}
+
+TEST_P(CommonGraphs, ServeLatentAttention) {
+  for (const int64_t length : {500, 1000, 2000, 4096, 8000, 50000}) {
+    const Asked latent{"bf16", 3, 16, 16, length, length, 192, kCausal, false, 128};
+    EXPECT_TRUE(carry(forward(latent))) << length;
+    EXPECT_TRUE(carry(backward(latent))) << length;
   }
 }
 
