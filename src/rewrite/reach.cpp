@@ -14,8 +14,6 @@ using hlo::Opcode;
 namespace {
 
 constexpr double kAny = std::numeric_limits<double>::infinity();
-// Of scores before they are scaled: what a program means has exp() of their differences.
-constexpr double kOfProducts = 1e5;
 // What a model multiplies by: scales of embeddings, constants of erf. Layer upon layer they would
 // add up to what only a fill is, though norms between them take them back.
 constexpr double kOfModels = 256;
@@ -109,7 +107,7 @@ class Reader {
     if (data_ == 1) return read(a, depth) * read(b, depth);
     if (!is_of_data(a) || !is_of_data(b)) return kAny;
     Reader made(elements_, frame_, 1);
-    return kOfProducts * std::max(1.0, made.read(a, 0)) * std::max(1.0, made.read(b, 0));
+    return kReachOfProducts * std::max(1.0, made.read(a, 0)) * std::max(1.0, made.read(b, 0));
   }
 
   double of_convert(const Instruction* x, int depth) {

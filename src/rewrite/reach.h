@@ -6,6 +6,9 @@
 
 namespace heddle::rewrite {
 
+/// Of scores before they are scaled: what a program means has exp() of their differences.
+inline constexpr double kReachOfProducts = 1e5;
+
 /// The largest size of an element of `x`; infinity if data may make it anything. A product of data,
 /// as the scores themselves are one, is taken to be no larger than scores are, times what the text
 /// multiplies its factors by.

@@ -6,6 +6,8 @@
 #include <map>
 #include <set>
 
+#include "rewrite/reach.h"
+
 namespace heddle::rewrite {
 
 namespace {
@@ -55,22 +57,34 @@ bool is_product(const Algebra& algebra, const Monomial& m) {
   });
 }
 
-/// How large a term can be; infinity if it is no product of elements.
+/// Whether `m` is the product of queries and keys with numbers of tensors as factors.
+bool is_scaled(const Algebra& algebra, const Monomial& m) {
+  return is_product(algebra, m) && std::any_of(m.factors.begin(), m.factors.end(), [&](Power p) {
+           return algebra.at(p.atom).kind == AtomKind::element;
+         });
+}
+
+/// How large a term can be, infinity if that is not known: a divisor may be 0.
 double reach_of(const Algebra& algebra, const Monomial& m) {
   double reach = std::abs(m.coefficient);
   for (const Power& p : m.factors) {
     const Atom& atom = algebra.at(p.atom);
-    if (atom.kind != AtomKind::element || p.exponent < 1 || !algebra.reach) return -kMinusInfinity;
-    reach *= std::pow(algebra.reach(atom.element), p.exponent);
+    if (atom.kind == AtomKind::sum && p.exponent == 1)
+      reach *= kReachOfProducts;
+    else if (atom.kind == AtomKind::element && p.exponent > 0 && algebra.reach)
+      reach *= std::pow(algebra.reach(atom.element), p.exponent);
+    else
+      return -kMinusInfinity;
   }
   return reach;
 }
 
-/// Whether the terms of `scores` that data may make anything could together be as low as `fill`.
+/// Whether the terms of `scores` that data may make anything, by themselves or as factors of the
+/// product of queries and keys, could together be as low as `fill`.
 bool may_reach(const Algebra& algebra, const Poly& scores, double fill) {
   double reach = 0;
   for (const Monomial& m : scores)
-    if (is_free(algebra, m)) reach += reach_of(algebra, m);
+    if (is_free(algebra, m) || is_scaled(algebra, m)) reach += reach_of(algebra, m);
   return reach != 0 && !(reach < -fill / 4);  // a NaN is no bound
 }
 
@@ -325,16 +339,6 @@ std::optional<Element> summed_element(const Algebra& algebra, AtomId id,
 
 namespace {
 
-/// Whether the text multiplies by an infinity, or a NaN: of visible scores of -inf a fill is all
-/// that a row is left with.
-bool is_infinite(const Algebra& algebra, const Power& factor) {
-  const hlo::Literal* literal = algebra.at(factor.atom).element.x->literal();
-  if (!literal || literal->is_elided()) return false;
-  for (int64_t i = 0; i < literal->element_count(); ++i)
-    if (!std::isfinite(literal->get(i))) return true;
-  return false;
-}
-
 std::vector<Score::Bias> biases_of(const Algebra& algebra, const Score& score) {
   std::vector<AtomId> order;
   std::map<AtomId, bool> is_term;
@@ -395,9 +399,6 @@ Result<Score> score_of(Algebra& algebra, PolyId z, const std::vector<Var>& keys)
       if (!take_dot(dot.atom))
         return error(Code::graph_not_supported,
                      "the scores are not one product of queries and keys over head_dim");
-      if (std::any_of(beside.begin(), beside.end(),
-                      [&](const Power& p) { return is_infinite(algebra, p); }))
-        return error(Code::graph_not_supported, "the scores are multiplied by infinity");
       score.scale = m.coefficient;
       score.factors = beside;
     } else if (only && only->kind == AtomKind::function && only->function == hlo::Opcode::tanh) {

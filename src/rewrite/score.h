@@ -48,7 +48,8 @@ struct Mask {
   /// Whether numbers that only the data know are added to the scores, and not merely as factors of
   /// indices: they may be fills themselves.
   bool has_free_terms = false;
-  /// Whether they may be as low as the mask's, so that no visible score need lie above it.
+  /// Whether they, or what numbers of data make of the product of queries and keys, may be as low
+  /// as the mask's, so that no visible score need lie above it.
   bool terms_reach_fill = false;
   /// Whether the product of queries and keys may be: then the fill is a score among others.
   bool scores_reach_fill = false;

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <string>
 
 #include "rewrite/programs.h"
@@ -280,10 +282,32 @@ TEST(Masks, WhoseFillTheScaleReachesAreLeftAlone) {
     EXPECT_TRUE(programs.report.fusions.empty()) << scale;
     EXPECT_NE(programs.reasons().find("can reach"), std::string::npos) << programs.reasons();
   }
-  // Nor below scores of -inf: of a row that sees no others all hidden keys have the weight.
-  const Rewritten infinite = rewritten(replaced(text, "0.353553385", "inf"));
-  EXPECT_TRUE(infinite.report.fusions.empty());
-  EXPECT_NE(infinite.reasons().find("infinity"), std::string::npos) << infinite.reasons();
+}
+
+// Nor below scores times whatever data hold: of a row whose visible scores are lower, or -inf,
+// hidden keys have all the weight.
+TEST(Masks, WhoseFillNumbersOfDataReachWeighHiddenKeys) {
+  const std::string forward = program_text("forms/scaled_by_a_parameter");
+  const std::string divided = replaced(forward, "multiply(dot_general", "divide(dot_general");
+  const std::string backward = program_text("forms/scaled_by_a_parameter_grad");
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const auto& [text, scale] : std::vector<std::pair<std::string, double>>{
+           {forward, 1e35}, {forward, infinity}, {divided, 0}, {backward, 1e35}}) {
+    const Rewritten programs = rewritten(text);
+    ASSERT_FALSE(programs.report.fusions.empty()) << programs.reasons();
+    // Q below 0, K above.
+    const auto adjust = [&](std::vector<hlo::Literal>& arguments) {
+      for (hlo::Literal& argument : arguments)
+        for (int64_t i = 0; i < argument.element_count(); ++i) {
+          const double size = std::abs(argument.get(i));
+          argument.set(i, argument.element_count() == 1 ? scale
+                          : &argument == &arguments[0]  ? -size
+                          : &argument == &arguments[1]  ? size
+                                                        : argument.get(i));
+        }
+    };
+    EXPECT_TRUE(same_meaning(programs, 1e-7, 1, {hlo::Draw::ordinary}, adjust)) << scale;
+  }
 }
 
 // Rows that see no key, in programs whose fill gives all their keys the same weight.

@@ -143,3 +143,42 @@ def filled_within_reach_beside_a_sink(q, k, v, shown, sink):
     s = jnp.where(shown != 0, scores(q, k), jnp.bfloat16(-9984))
     s = jnp.concatenate([s, jnp.broadcast_to(sink[None, :, None, None] * 9000, (B, H, Q, 1))], -1)
     return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s)[..., :-1], v)
+
+
+# Numbers of data that multiply or divide the scores until they are lower than the fill: hidden keys have all the weight.
+
+def low_scores(random):
+    q, k, v = heads(random)
+    return [-np.abs(q), np.abs(k), v, random.random((B, 1, Q, K)) < 0.6]
+
+
+@trap(lambda r: [*low_scores(r), np.array([0, 1, 1e-12], np.float32)], grad=(0, 1, 2))
+def divided_by_nothing_of_a_head(q, k, v, shown, by):
+    return weighed(jnp.where(shown, scores(q, k) / by[:, None, None], -1e9), v)
+
+
+@trap(lambda r: [*low_scores(r), np.zeros(3, np.float32)])
+def divided_by_the_length_of_nothing(q, k, v, _, by):
+    return weighed(jnp.where(np.arange(K) < 5, scores(q, k) * jax.lax.rsqrt(jnp.sum(by * by)), -1e30), v)
+
+
+@trap(lambda r: [*low_scores(r), np.float32(np.inf)])
+def multiplied_by_infinity(q, k, v, shown, by):
+    return weighed(jnp.where(shown, scores(q, k) * by, -1e30), v)
+
+
+@trap(lambda r: [*low_scores(r), np.float32(1e9)], grad=(0, 1, 2, 4))
+def multiplied_beyond_the_fill(q, k, v, shown, by):
+    return weighed(jnp.where(np.arange(K) < 5, scores(q, k) * by, -1e9), v)
+
+
+@trap(lambda r: [*low_scores(r), np.float32(1e9)], grad=(0, 1, 2))
+def multiplied_beyond_the_fill_and_masked_again(q, k, v, shown, by):
+    p = jax.nn.softmax(jnp.where(shown, scores(q, k) * by, -1e9))
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(shown, p, 0.0), v)
+
+
+@trap(lambda r: [*low_scores(r), np.array([0, 1, 1], np.float32)])
+def divided_by_nothing_less_a_log_sum_exp(q, k, v, shown, by):
+    s = jnp.where(np.arange(K) < 5, scores(q, k) / by[:, None, None], -1e9)
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.exp(s - jax.nn.logsumexp(s, -1, keepdims=True)), v)
