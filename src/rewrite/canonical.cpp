@@ -12,6 +12,7 @@
 #include "rewrite/outer_product.h"
 #include "rewrite/sink_column.h"
 #include "rewrite/sums.h"
+#include "rewrite/sums_of_weights.h"
 
 namespace heddle::rewrite {
 
@@ -109,6 +110,7 @@ Status canonicalise(hlo::Module& module) {
     HEDDLE_TRY(write_bitcasts_as_reshapes(*computation));
     HEDDLE_TRY(take_sums_of_one_away(*computation));
     HEDDLE_TRY(take_merged_dots_apart(*computation));
+    HEDDLE_TRY(take_sums_of_weights_apart(*computation));
     HEDDLE_TRY(write_outer_products_as_multiplications(*computation));
     computation->sort();
     merge_equal(computation, numbering);

@@ -15,13 +15,6 @@ namespace {
 // Between a product and its softmax there are scales, masks and biases.
 constexpr size_t kMostBetween = 64;
 
-bool is_softmax(const Instruction* x) {
-  return x->is(Opcode::exponential) &&
-         std::any_of(x->users().begin(), x->users().end(), [](const Instruction* user) {
-           return user->is(Opcode::reduce) || user->is(Opcode::convert);
-         });
-}
-
 bool passes_on(const Instruction* x) {
   return hlo::is_elementwise(x->opcode()) || x->is(Opcode::transpose) || x->is(Opcode::reshape) ||
          x->is(Opcode::copy);
@@ -113,6 +106,13 @@ std::vector<Cut> cuts_of(const Instruction* dot, int side) {
 }
 
 }  // namespace
+
+bool is_softmax(const Instruction* x) {
+  return x->is(Opcode::exponential) &&
+         std::any_of(x->users().begin(), x->users().end(), [](const Instruction* user) {
+           return user->is(Opcode::reduce) || user->is(Opcode::convert);
+         });
+}
 
 Status take_merged_dots_apart(hlo::Computation& computation) {
   for (Instruction* x : computation.instructions()) {

@@ -7,6 +7,9 @@
 
 namespace heddle::rewrite {
 
+/// Whether `x` is an exponential that is summed.
+bool is_softmax(const hlo::Instruction* x);
+
 Status take_merged_dots_apart(hlo::Computation& computation);
 
 }  // namespace heddle::rewrite

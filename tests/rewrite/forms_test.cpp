@@ -446,8 +446,14 @@ std::vector<Expected> fused() {
   all.push_back({"branches_grad", 2, 2});
   all.push_back({"scan_of_branches_grad", 2, 1});
   all.push_back({"attention_or_means", 1, 0});
-  for (const char* name : {"causal_or_full", "one_of_three_in_groups", "dropped_or_not"})
+  for (const char* name : {"causal_or_full", "one_of_three_in_groups", "dropped_or_not",
+                           "differential", "differential_dropped", "differential_in_bf16"})
     all.push_back({name, 2, 0});
+  for (const char* name : {"differential_grad", "differential_grad.simplified",
+                           "differential_dropped_grad", "differential_in_bf16_grad"})
+    all.push_back({name, 2, 2});
+  all.push_back({"shares_of_three", 3, 0});
+  all.push_back({"shares_of_three_grad", 3, 3});
   for (const char* name :
        {"attention_or_means_grad", "attention_or_means_grad.simplified", "scan_of_chosen_layers",
         "scan_of_chosen_layers.simplified", "chosen_scan_grad", "chosen_scan_grad.simplified"})
@@ -492,6 +498,8 @@ std::vector<Expected> left_alone() {
                            "heads_share_scores_but_biases",
                            "probabilities_returned",
                            "weights_of_half_the_heads_taken_off",
+                           "differential_rounded_after",
+                           "differential_returned",
                            "keys_repeated_within_a_head",
                            "scan_keeping_weights",
                            "second_derivative_through_a_loop",

@@ -15,12 +15,12 @@ import jax
 import jaxlib._hlo as _hlo
 
 from forms import (backwards, broadcasts, conditionals, dropout, equal_axes, factors, heads, integers, layers,  # noqa: F401
-                   lookalikes, losses, masks, rope, rows, scores, sinks)
+                   lookalikes, losses, masks, rope, rows, scores, sinks, sums_of_weights)
 from forms.form import FORMS
 
 
 SIMPLIFIED = {"dropped_by_keys_of_keys_grad", "attention_or_means_grad", "causal_or_full_grad", "one_of_three_in_groups_grad",
-              "dropped_or_not_grad", "scan_of_chosen_layers", "chosen_scan_grad", "chosen_twice_grad"}
+              "dropped_or_not_grad", "differential_grad", "scan_of_chosen_layers", "chosen_scan_grad", "chosen_twice_grad"}
 
 
 def simplified(lowered):

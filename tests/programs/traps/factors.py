@@ -165,3 +165,28 @@ def divided_by_a_number_and_its_gradient_by_another(q, k, v, temperature, other)
 @trap(lambda r: [*heads(r), np.float32(0.7)], grad=(0, 1, 2, 3))
 def divided_by_a_trained_number(q, k, v, temperature):
     return weighed(scores(q, k) / temperature, v)
+
+
+# Weights of two softmaxes, added up before they weigh.
+
+def two_pairs(random):
+    return [*heads(random), *heads(random)[:2], normal(random, H)]
+
+
+@trap(two_pairs, grad=(0, 1, 2, 3, 4, 5))
+def differential(q, k, v, q2, k2, share):
+    p = jax.nn.softmax(scores(q, k)) - share[:, None, None] * jax.nn.softmax(scores(q2, k2))
+    return jnp.einsum("bhqk,bkhd->bqhd", p, v)
+
+
+@trap(two_pairs, grad=(0, 1, 2))
+def differential_of_nearly_equal_weights(q, k, v, *_):
+    q, k, v = (x.astype(jnp.bfloat16) for x in (q, k, v))
+    p = jax.nn.softmax(scores(q, k)) - jax.nn.softmax(scores(q, k * jnp.bfloat16(1.05)))
+    return jnp.einsum("bhqk,bkhd->bqhd", p, v)
+
+
+@trap(lambda r: [*two_pairs(r), r.random((B, H, Q, K)).astype(np.float32)], grad=(0, 1, 2, 3, 4, 6))
+def differential_of_cells(q, k, v, q2, k2, _, share):
+    p = jax.nn.softmax(scores(q, k)) - share * jax.nn.softmax(scores(q2, k2))
+    return jnp.einsum("bhqk,bkhd->bqhd", p, v)
