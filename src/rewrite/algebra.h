@@ -130,6 +130,8 @@ class Algebra {
   std::function<bool(const Element& predicate)> is_fixed;
   /// How large an element can be, as far as the text says it; infinity for most. Set likewise.
   std::function<double(const Element& element)> reach;
+  /// The same of one that scores are multiplied by.
+  std::function<double(const Element& element)> reach_of_factor;
 
   /// Whether work has grown beyond what attention needs; results are then incomplete.
   bool exhausted() const { return atoms_.size() > kMaxAtoms; }

@@ -32,6 +32,9 @@ std::shared_ptr<Algebra> make_algebra(Elements& elements, hlo::ElementType type)
   algebra->reach = [&elements](const Element& element) {
     return reach_of(elements, element.frame, element.x);
   };
+  algebra->reach_of_factor = [&elements](const Element& element) {
+    return reach_of_factor(elements, element.frame, element.x);
+  };
   return algebra;
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
+#include <vector>
 
 #include "rewrite/predicate.h"
 
@@ -18,6 +20,9 @@ constexpr double kAny = std::numeric_limits<double>::infinity();
 // add up to what only a fill is, though norms between them take them back.
 constexpr double kOfModels = 256;
 constexpr int kMaxDepth = 64;
+// Of a temperature or a scale of quantised keys: of scores multiplied by more exp() leaves one.
+constexpr double kOfFactors = 1e10;
+constexpr size_t kMostOfFactor = 256;
 
 /// NaN is no fill.
 double size_of(double number) { return std::isnan(number) ? 0 : std::abs(number); }
@@ -131,7 +136,50 @@ class Reader {
   std::map<const Instruction*, double> known_;
 };
 
+/// Whether it makes infinities of finite numbers that are none too large.
+bool has_pole(Opcode opcode) {
+  return opcode == Opcode::divide || opcode == Opcode::log || opcode == Opcode::log_plus_one ||
+         opcode == Opcode::power || opcode == Opcode::rsqrt || opcode == Opcode::tan;
+}
+
+bool is_bounded(Opcode opcode) {
+  return opcode == Opcode::logistic || opcode == Opcode::tanh || opcode == Opcode::cosine ||
+         opcode == Opcode::sine;
+}
+
+/// Whether the program may make an infinity of finite numbers on the way to `x`.
+bool may_be_infinite(Elements& elements, int frame, const Instruction* x) {
+  std::vector<std::pair<int, const Instruction*>> work{{frame, x}};
+  std::set<std::pair<int, const Instruction*>> seen;
+  while (!work.empty()) {
+    const auto [in, at] = work.back();
+    work.pop_back();
+    const Element e = elements.resolve(elements.fresh(in, at));
+    if (!hlo::is_floating(e.x->shape().type()) || is_bounded(e.x->opcode()) ||
+        !seen.insert({e.frame, e.x}).second)
+      continue;
+    if (seen.size() > kMostOfFactor) return true;
+    const bool divides_by_number =
+        e.x->is(Opcode::divide) && elements.splat(e.frame, e.x->operand(1)).value_or(0) != 0;
+    if (has_pole(e.x->opcode()) && !divides_by_number) return true;
+    const bool passes_on = hlo::is_elementwise(e.x->opcode()) || e.x->is(Opcode::reduce) ||
+                           e.x->is(Opcode::concatenate) || e.x->is(Opcode::pad) ||
+                           e.x->is(Opcode::slice) || e.x->is(Opcode::dynamic_slice) ||
+                           e.x->is(Opcode::gather);
+    if (!passes_on) continue;
+    for (const Instruction* operand : e.x->operands())
+      if (operand->shape().is_array()) work.emplace_back(e.frame, operand);
+  }
+  return false;
+}
+
 }  // namespace
+
+double reach_of_factor(Elements& elements, int frame, const Instruction* x) {
+  const double reach = reach_of(elements, frame, x);
+  if (reach < kAny || may_be_infinite(elements, frame, x)) return reach;
+  return kOfFactors * std::max(1.0, Reader(elements, frame, 1).read(x, 0));
+}
 
 double reach_of(Elements& elements, int frame, const Instruction* x) {
   return Reader(elements, frame, kAny).read(x, 0);

@@ -14,4 +14,9 @@ inline constexpr double kReachOfProducts = 1e5;
 /// multiplies its factors by.
 double reach_of(Elements& elements, int frame, const hlo::Instruction* x);
 
+/// The same where scores are multiplied by `x`: numbers of data are taken to be no larger than any
+/// that leave scores of some use, and only what the text makes an infinity of, as the inverse of a
+/// number that may be 0, can be anything.
+double reach_of_factor(Elements& elements, int frame, const hlo::Instruction* x);
+
 }  // namespace heddle::rewrite

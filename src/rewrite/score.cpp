@@ -66,13 +66,14 @@ bool is_scaled(const Algebra& algebra, const Monomial& m) {
 
 /// How large a term can be, infinity if that is not known: a divisor may be 0.
 double reach_of(const Algebra& algebra, const Monomial& m) {
+  const auto& of_element = is_scaled(algebra, m) ? algebra.reach_of_factor : algebra.reach;
   double reach = std::abs(m.coefficient);
   for (const Power& p : m.factors) {
     const Atom& atom = algebra.at(p.atom);
     if (atom.kind == AtomKind::sum && p.exponent == 1)
       reach *= kReachOfProducts;
-    else if (atom.kind == AtomKind::element && p.exponent > 0 && algebra.reach)
-      reach *= std::pow(algebra.reach(atom.element), p.exponent);
+    else if (atom.kind == AtomKind::element && p.exponent > 0 && of_element)
+      reach *= std::pow(of_element(atom.element), p.exponent);
     else
       return -kMinusInfinity;
   }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <string>
 
 #include "rewrite/programs.h"
@@ -284,15 +283,15 @@ TEST(Masks, WhoseFillTheScaleReachesAreLeftAlone) {
   }
 }
 
-// Nor below scores times whatever data hold: of a row whose visible scores are lower, or -inf,
-// hidden keys have all the weight.
+// Nor below scores divided by 0, or times what data hold: of a row whose visible scores are lower,
+// or -inf, hidden keys have all the weight.
 TEST(Masks, WhoseFillNumbersOfDataReachWeighHiddenKeys) {
   const std::string forward = program_text("forms/scaled_by_a_parameter");
+  const auto near = [](const std::string& text) { return replaced(text, "-1e+30", "-1e+09"); };
   const std::string divided = replaced(forward, "multiply(dot_general", "divide(dot_general");
   const std::string backward = program_text("forms/scaled_by_a_parameter_grad");
-  const double infinity = std::numeric_limits<double>::infinity();
   for (const auto& [text, scale] : std::vector<std::pair<std::string, double>>{
-           {forward, 1e35}, {forward, infinity}, {divided, 0}, {backward, 1e35}}) {
+           {near(forward), 1e10}, {divided, 0}, {divided, 1e-35}, {near(backward), 1e10}}) {
     const Rewritten programs = rewritten(text);
     ASSERT_FALSE(programs.report.fusions.empty()) << programs.reasons();
     // Q below 0, K above.
@@ -308,6 +307,18 @@ TEST(Masks, WhoseFillNumbersOfDataReachWeighHiddenKeys) {
     };
     EXPECT_TRUE(same_meaning(programs, 1e-7, 1, {hlo::Draw::ordinary}, adjust)) << scale;
   }
+}
+
+// A parameter is taken to be no infinity, or what would make one of scores, but its inverse may be.
+TEST(Masks, AreBoundsWhereScoresAreTimesParameters) {
+  const std::string text = program_text("forms/scaled_by_a_parameter");
+  const std::string divided = replaced(text, "multiply(dot_general", "divide(dot_general");
+  const auto is_bound = [](const Rewritten& programs) {
+    return programs.report.fusions.at(0).graph.find("right_bound") != std::string::npos;
+  };
+  EXPECT_TRUE(is_bound(rewritten(text)));
+  EXPECT_FALSE(is_bound(rewritten(divided)));
+  EXPECT_TRUE(is_bound(rewritten(replaced(divided, "-1e+30", "-inf"))));
 }
 
 // Rows that see no key, in programs whose fill gives all their keys the same weight.

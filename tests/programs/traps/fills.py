@@ -162,9 +162,10 @@ def divided_by_the_length_of_nothing(q, k, v, _, by):
     return weighed(jnp.where(np.arange(K) < 5, scores(q, k) * jax.lax.rsqrt(jnp.sum(by * by)), -1e30), v)
 
 
-@trap(lambda r: [*low_scores(r), np.float32(np.inf)])
-def multiplied_by_infinity(q, k, v, shown, by):
-    return weighed(jnp.where(shown, scores(q, k) * by, -1e30), v)
+@trap(lambda r: [*low_scores(r), np.zeros(1, np.float32)])
+def multiplied_by_the_inverse_of_nothing_in_a_loop(q, k, v, shown, by):
+    by = 1 / by[0]
+    return jax.lax.scan(lambda v, _: (weighed(jnp.where(shown[:, :, :1], scores(q[:, :1], k) * by, -1e30), v) + v, None), v, None, length=2)[0]
 
 
 @trap(lambda r: [*low_scores(r), np.float32(1e9)], grad=(0, 1, 2, 4))
