@@ -7,6 +7,7 @@
 #include "rewrite/bitcast.h"
 #include "rewrite/conditionals.h"
 #include "rewrite/kept_scores.h"
+#include "rewrite/masked_exponentials.h"
 #include "rewrite/merged_dots.h"
 #include "rewrite/numbering.h"
 #include "rewrite/outer_product.h"
@@ -114,6 +115,7 @@ Status canonicalise(hlo::Module& module) {
     HEDDLE_TRY(write_outer_products_as_multiplications(*computation));
     computation->sort();
     merge_equal(computation, numbering);
+    HEDDLE_TRY(write_masks_into_exponentials(*computation));
     HEDDLE_TRY(add_sums_of_gradients(*computation));
     HEDDLE_TRY(write_sums_by_sums(*computation));
     take_sink_columns_apart(*computation);

@@ -136,7 +136,8 @@ Result<Literal> by_definition(const Instruction& call, std::span<const Literal> 
 std::vector<hlo::Draw> draws_of(const std::string& name) {
   std::vector<hlo::Draw> draws(std::begin(hlo::kDraws), std::end(hlo::kDraws));
   if (name.find("bias") != std::string::npos) std::erase(draws, hlo::Draw::hidden);
-  for (const char* part : {"no_maximum", "sum_of_output_of_one_row", "equal_axes_"})
+  for (const char* part :
+       {"no_maximum", "sum_of_output_of_one_row", "equal_axes_", "exponentials_"})
     if (name.find(part) != std::string::npos) std::erase(draws, hlo::Draw::large);
   return draws;
 }

@@ -152,3 +152,46 @@ def masked_twice_beside_whole_numbers(q, k, v, number, shown):
 def masked_twice_beside_numbers_spread_by_a_product(q, k, v, rows, keys, shown):
     """A product that only spreads a fill: each of its sums is one number."""
     return weighed_twice(scores(q, k) + jnp.einsum("bhqr,kr->bhqk", rows, keys), shown[:, None, None], v)
+
+
+# Exponentials masked before they are summed, by what hides no score.
+
+def some_keys(random):
+    return [*heads(random), random.random((B, K)) < 0.6]
+
+
+def exponentials(q, k):
+    s = scores(q, k)
+    return jnp.exp(s - s.max(-1, keepdims=True))
+
+
+@trap(some_keys, grad=(0, 1, 2))
+def exponentials_masked(q, k, v, mask):
+    e = jnp.where(mask[:, None, None], exponentials(q, k), 0)
+    return jnp.einsum("bhqk,bkhd->bqhd", e / e.sum(-1, keepdims=True), v)
+
+
+@trap(some_keys, grad=(0, 1, 2))
+def exponentials_times_what_is_no_bit(q, k, v, mask):
+    e = exponentials(q, k) * (mask + mask[:, ::-1])[:, None, None].astype(jnp.float32) * 2
+    return jnp.einsum("bhqk,bkhd->bqhd", e / e.sum(-1, keepdims=True), v)
+
+
+@trap(some_keys, grad=(0, 1, 2))
+def exponentials_masked_and_weights_of_all(q, k, v, mask):
+    e = exponentials(q, k)
+    return jnp.einsum("bhqk,bkhd->bqhd", e / (e * mask[:, None, None]).sum(-1, keepdims=True), v)
+
+
+@trap(some_keys, grad=(0, 1, 2))
+def exponentials_masked_by_two(q, k, v, mask):
+    e = exponentials(q, k)
+    total = (e * mask[:, None, None]).sum(-1, keepdims=True)
+    return jnp.einsum("bhqk,bkhd->bqhd", e * (mask[:, None, None, ::-1] / total), v)
+
+
+@trap(lambda r: [*some_keys(r), r.random((B, H, Q, K)).astype(np.float32)], grad=(0, 1, 2))
+def exponentials_masked_beside_others(q, k, v, mask, of_cells):
+    e = exponentials(q, k)
+    shown = e * mask[:, None, None]
+    return jnp.einsum("bhqk,bkhd->bqhd", shown / shown.sum(-1, keepdims=True), v), (e * of_cells).sum(-1)

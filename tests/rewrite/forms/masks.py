@@ -191,3 +191,44 @@ def largest_by_cells(q, k, v, mask):
     largest = jax.lax.stop_gradient(jnp.broadcast_to(s.max(-1, keepdims=True), s.shape))
     e = jnp.exp(s - jnp.minimum(largest, 1e5))
     return jnp.einsum("bhqk,bkhd->bqhd", e / e.sum(-1, keepdims=True), v)
+
+
+def exponentials(q, k, largest=lambda s: s.max(-1, keepdims=True)):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5
+    return jnp.exp(s - largest(s))
+
+
+@both(QB, KB, VB, shape(B, 1, 1, K, dtype=jnp.bool_), out=OB)
+def exponentials_masked(q, k, v, mask):
+    """After the maximum of all scores is taken off them, and before they are summed."""
+    e = jnp.where(mask, exponentials(q, k), 0)
+    return jnp.einsum("bhqk,bkhd->bqhd", e / e.sum(-1, keepdims=True), v)
+
+
+@both(QB, KB, VB, shape(B, K), out=OB)
+def exponentials_times_bits(q, k, v, policy):
+    """In the gradient the largest score is a number."""
+    bits = (policy > -0.5).astype(jnp.float32)[:, None, None]
+    e = exponentials(q, k, lambda s: jax.lax.stop_gradient(s.max(-1, keepdims=True))) * (1 - bits)
+    return jnp.einsum("bhqk,bkhd->bqhd", e, v) / e.sum(-1).transpose(0, 2, 1)[..., None]
+
+
+@both(QB, KB, VB, out=OB)
+def exponentials_times_a_triangle(q, k, v):
+    e = exponentials(q, k) * jnp.tril(jnp.ones((Q, K)), 4)
+    return jnp.einsum("bhqk,bkhd->bqhd", e / e.sum(-1, keepdims=True), v)
+
+
+@form(QB, KB, VB, shape(B, 1, 1, K, dtype=jnp.bool_))
+def exponentials_of_both_kinds(q, k, v, mask):
+    """What the mask hides weighs too, by the sum of what it shows."""
+    e = exponentials(q, k)
+    total = jnp.where(mask, e, 0).sum(-1, keepdims=True)
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(mask, e, 0) / total + jnp.where(mask, 0, e) / total, v)
+
+
+@form(QB, KB, VB, shape(B, 1, 1, K, dtype=jnp.bool_))
+def exponentials_times_two_numbers(q, k, v, mask):
+    """Twice the weight is no mask."""
+    e = exponentials(q, k) * jnp.where(mask, 2.0, 1.0)
+    return jnp.einsum("bhqk,bkhd->bqhd", e / e.sum(-1, keepdims=True), v)
