@@ -227,7 +227,8 @@ class Backward {
         .element;
   }
 
-  /// `output`, or where there is one of its role already the one that has taken up `factor`.
+  /// `output`, or where there is one of its role already the one that has taken up `factor`, unless
+  /// it is made of the other, which something else reads too.
   static void add_output(Match& match, Output output, double factor) {
     const bool took_up = are_close(output.factor, factor);
     if (match.dropout) output.factor /= match.dropout->scale;
@@ -236,10 +237,21 @@ class Backward {
                      [&](const Output& o) { return o.role == output.role && o.of == output.of; });
     if (known == match.outputs.end()) {
       match.outputs.push_back(output);
-    } else if (took_up &&
+    } else if (took_up && !is_read_beside(known->place.x, output.place.x) &&
                !are_close(known->factor * (match.dropout ? match.dropout->scale : 1), factor)) {
       *known = output;
     }
+  }
+
+  /// Whether `result` is made of `x` step by step, and not all that reads `x` is on this way.
+  static bool is_read_beside(const Instruction* x, const Instruction* result) {
+    bool is_read = false;
+    for (int step = 0; step < kMaxLevels && result != x; ++step) {
+      if (result->operand_count() == 0) return false;
+      result = result->operand(0);
+      is_read = is_read || result->users().size() > 1 || result->is_root();
+    }
+    return result == x && is_read;
   }
 
   /// Whether a gradient of the scores may be multiplied here, for that of a part of a product.

@@ -453,11 +453,13 @@ std::vector<Expected> fused() {
   all.push_back({"branches_grad", 2, 2});
   all.push_back({"scan_of_branches_grad", 2, 1});
   all.push_back({"attention_or_means", 1, 0});
-  for (const char* name : {"causal_or_full", "one_of_three_in_groups", "dropped_or_not",
-                           "differential", "differential_dropped", "differential_in_bf16"})
+  for (const char* name :
+       {"causal_or_full", "one_of_three_in_groups", "dropped_or_not", "differential",
+        "differential_dropped", "differential_in_bf16", "differential_of_halves"})
     all.push_back({name, 2, 0});
-  for (const char* name : {"differential_grad", "differential_grad.simplified",
-                           "differential_dropped_grad", "differential_in_bf16_grad"})
+  for (const char* name :
+       {"differential_grad", "differential_grad.simplified", "differential_dropped_grad",
+        "differential_in_bf16_grad", "differential_of_halves_grad"})
     all.push_back({name, 2, 2});
   all.push_back({"shares_of_three", 3, 0});
   all.push_back({"shares_of_three_grad", 3, 3});

@@ -29,6 +29,14 @@ def differential_dropped(q, k, v, q2, k2, share, key):
     return weighed(dropped(p, jax.random.wrap_key_data(key), p.shape), v)
 
 
+@both(shape(B, Q, H, 2 * D), shape(B, K, H, 2 * D), VB, shape(4, D), out=OB)
+def differential_of_halves(q, k, v, of_share):
+    """The gradient of the share is read twice, once with a minus sign."""
+    (q, q2), (k, k2) = (jnp.split(x, 2, -1) for x in (q, k))
+    share = jnp.exp(jnp.sum(of_share[0] * of_share[1])) - jnp.exp(jnp.sum(of_share[2] * of_share[3])) + 0.2
+    return weighed(weights(q, k) - share * weights(q2, k2), v)
+
+
 @both(QB, KB, VB, KB, shape(B, H, Q, 1), out=OB)
 def shares_of_three(q, k, v, k2, gate):
     """One of the three with its share of a number, two with what the data say."""
