@@ -271,6 +271,18 @@ def test_vmap(batch, axes):
         np.testing.assert_allclose(got, expected, rtol=5e-4, atol=5e-5)
 
 
+def test_vmap_over_no_entries():
+    """Results have the vmap's size, and what is shared has a gradient of zeros."""
+    q, k, v = (x[0] for x in operands())
+    none, bias = jnp.zeros((3, 0, *q.shape)), random(N, T, S)
+    attend = jax.vmap(jax.vmap(lambda q, k: attention(q, k, v, bias=bias, return_lse=True), (0, None)), (0, None))
+    o, lse = attend(none, k)
+    assert (o.shape, lse.shape) == (none.shape, (3, 0, N, T))
+    of_q, of_k = jax.jit(jax.grad(lambda *a: jnp.sum(attend(*a)[0]), (0, 1)))(none, k)
+    assert of_q.shape == none.shape
+    np.testing.assert_array_equal(of_k, jnp.zeros_like(k))
+
+
 def test_vmap_shares_keys_values_and_mask():
     """Neither is repeated: no array as large as that is made."""
     q, k, v = (x[0] for x in operands())

@@ -101,6 +101,12 @@ def test_vmap_of_vmap():
     np.testing.assert_allclose(nested(rms_norm), nested(plain), rtol=2e-5, atol=2e-5)
 
 
+def test_vmap_over_no_entries():
+    x, weight = jnp.zeros((0, 5, 16)), random(16)
+    found = jax.vmap(lambda x: (rms_norm(x, weight), jax.grad(lambda w: jnp.sum(rms_norm(x, w)))(weight)))(x)
+    assert [y.shape for y in found] == [(0, 5, 16), (0, 16)]
+
+
 def test_scan_and_remat():
     x, weights = random(4, 16), random(6, 16, seed=1)
 

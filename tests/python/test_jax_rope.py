@@ -108,6 +108,11 @@ def test_vmap_scan_and_remat():
     np.testing.assert_allclose(jax.grad(loss)(x[0]), jax.grad(plainly)(x[0]), rtol=1e-3, atol=1e-4)
 
 
+def test_vmap_over_no_entries():
+    x = jnp.zeros((0, B, T, N, H))
+    assert jax.vmap(rope)(x).shape == jax.vmap(jax.grad(lambda x: jnp.sum(rope(x))))(x).shape == x.shape
+
+
 def test_export_donation_and_ahead_of_time():
     from jax import export  # JAX 0.5 imports it only when asked
 

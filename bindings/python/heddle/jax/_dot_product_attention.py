@@ -46,7 +46,8 @@ def dot_product_attention(
 
     Returns:
       An array of query's shape and dtype. As in JAX, a row that the masks leave without a key is the mean of all values,
-      and rows from query_seq_lengths on are 0.
+      and rows from query_seq_lengths on are 0. A bias of -inf is no mask: of a row where it hides all keys that the masks
+      leave, the result is 0 or that mean, where JAX has NaN or the mean of the keys that the masks hide.
 
     Raises:
       TypeError, ValueError: as `attention` does; the arguments are called q, k, v, causal, q_lengths, kv_lengths and

@@ -76,6 +76,9 @@ def define(name, results, run, rule, partition):
     ad.primitive_jvps[primitive] = refuse
     for platform in PLATFORMS:
         def lower(context, *operands, config, leading, platform=platform):
+            if 0 in joint(leading, context.avals_in):  # no graph has an empty batch
+                empty = lambda *_: [jnp.zeros(aval.shape, aval.dtype) for aval in context.avals_out]
+                return mlir.lower_fun(empty, multiple_results=True)(context, *operands)
             key = config, leading, platform
             # Where some axes are manual, JAX's custom partitioning cannot read the other axes' shardings.
             manual = getattr(context.module_context.axis_context, "manual_axes", ())
@@ -88,8 +91,8 @@ def define(name, results, run, rule, partition):
 
 
 def joint(leading, arrays):
-    """The leading dims of the results: of each dim the largest."""
-    return tuple(max(x.shape[i] for x in arrays) for i in range(leading))
+    """The leading dims of the results: of each dim the vmap's size, which may be 0."""
+    return tuple(next((x.shape[i] for x in arrays if x.shape[i] != 1), 1) for i in range(leading))
 
 
 def one_by_one(function, operands):
