@@ -128,6 +128,7 @@ defmodule Heddle.PackedTest do
           [0, 4, 3, 6],
           [0, 2.0, 6],
           [0 | 6],
+          false,
           :six,
           6,
           {[0, 6], nil},

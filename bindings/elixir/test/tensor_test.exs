@@ -67,6 +67,7 @@ defmodule Heddle.TensorTest do
     assert Tensor.to_list(Tensor.from_list!([-65519.9], {1}, :f16)) == [-65504.0]
     assert sentence(Tensor.from_list([3.4e38 * 1.01], {1}, :bf16)) =~ "expected one within its range"
     assert sentence(Tensor.from_list([1], {1}, :f8e4m3)) =~ "There is no list of type :f8e4m3"
+    assert byte_size(sentence(Tensor.from_list([1], {1}, Enum.to_list(1..1000)))) < 200
     assert sentence(Tensor.from_list(5, {1}, :f32)) =~ "expected a list of numbers"
     assert_raise Error, ~r/has 1 bytes/, fn -> Tensor.new!(<<0>>, {1}, :f32) end
   end

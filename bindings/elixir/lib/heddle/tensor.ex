@@ -110,12 +110,12 @@ defmodule Heddle.Tensor do
       new(data, shape, type)
     else
       Error.invalid(
-        "There is no list of type #{inspect(type)}, expected one of #{names(@types)} save those of 8 bits."
+        "There is no list of type #{brief(type)}, expected one of #{names(@types)} save those of 8 bits."
       )
     end
   rescue
     ArgumentError ->
-      Error.invalid("An element is no number of #{inspect(type)}, expected one within its range.")
+      Error.invalid("An element is no number of #{brief(type)}, expected one within its range.")
   end
 
   @doc "As `from_list/3`; raises the error."

@@ -14,8 +14,8 @@ defmodule Heddle.FlashAttention.Packing do
   @doc "The option `offsets`; nil if it is not given."
   @spec new(term) :: {:ok, t | nil} | {:error, Error.t()}
   def new(options) do
-    case Keyword.keyword?(options) && options[:offsets] do
-      none when none in [nil, false] -> {:ok, nil}
+    case if(Keyword.keyword?(options), do: options[:offsets]) do
+      nil -> {:ok, nil}
       {q, kv} -> both(q, kv)
       same -> both(same, same)
     end
