@@ -101,6 +101,39 @@ def test_few_kv_heads_are_taken_and_their_gradients_summed(collectives, mode):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("heads, kv_heads", [(8, 2), (12, 3)])
+def test_heads_that_are_cut_finer_than_those_of_keys(collectives, heads, kv_heads):
+    """No part of a mesh axis is left to cut the keys' heads: JAX cannot read such shardings."""
+    arrays = *(random(B, T, n, H, seed=i) for i, n in enumerate((heads, kv_heads, kv_heads))),
+    cut, whole = P(None, None, "data", None), P()
+    backward = {"all-reduce": SUMS_OF_TWO}
+    check(collectives, "auto", lambda q, k, v: attention(q, k, v, causal=True), arrays, (cut, whole, whole), cut, {}, backward,
+          random(B, T, heads, H, seed=3))
+
+
+def test_one_head_of_keys_for_heads_that_no_axis_cuts(collectives):
+    arrays = *(random(B, T, n, H, seed=i) for i, n in enumerate((3, 1, 1))),
+    cut = P("data", None, None, None)
+    check(collectives, "auto", lambda q, k, v: attention(q, k, v, causal=True), arrays, (cut,) * 3, cut, {}, {},
+          random(B, T, 3, H, seed=3))
+
+
+@pytest.mark.parametrize("heads, kv_heads", [(8, 2), (6, 6)])
+def test_projections_whose_columns_are_cut_finer_than_heads(heads, kv_heads):
+    """Reshaped to heads, columns that are cut in 4 leave 2 or 6 heads cut in 2, by a part of a mesh axis."""
+    x, *weights = random(B, T, H), *(random(H, n * H, seed=i) for i, n in enumerate((heads, kv_heads, kv_heads), 1))
+
+    def attend(x, *weights):
+        q, k, v = ((x @ w).reshape(B, T, -1, H) for w in weights)
+        return attention(rms_norm(rope(q), jnp.ones(H)), rope(k), v, causal=True)
+
+    loss = lambda *a: jnp.sum(jnp.sin(attend(*a)))
+    both = jax.jit(lambda *a: (attend(*a), jax.grad(loss, (0, 1, 2, 3))(*a)))
+    sharded, placed, _ = under("auto", both, (x, *weights), (P("model"), *[P(None, "data")] * 3), None)
+    for got, expected in zip(jax.tree.leaves(sharded(*placed)), jax.tree.leaves(both(x, *weights))):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-3)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_the_gradient_of_a_shared_bias_is_summed(collectives, mode):
     arrays = *(random(B, T, N, H, seed=i) for i in range(3)), random(1, N, T, T, seed=4)

@@ -5,6 +5,8 @@ the heads that its queries use.
 """
 
 from functools import partial
+from itertools import combinations
+from math import prod
 
 import jax
 import jax.numpy as jnp
@@ -31,10 +33,15 @@ def _dims(config, name, rank):
     return {"streams": ("b", "n"), "sink": ("n",)}.get(name, ("b", "n", "t", "s"))
 
 
-def _group(config, leading, shapes):
-    """How many of q's heads a head of k serves where both are cut together; 1 if there is only one to serve all."""
+def _group(config, leading, shapes, mesh):
+    """How many of q's heads a head of k serves where both are always cut together; None if the mesh could cut q's heads
+    and not k's: XLA would then cut these by a part of a mesh axis."""
     heads = config.axis("heads") + leading
-    return shapes["q"][heads] // shapes["k"][heads] if shapes["k"][heads] > 1 else 1
+    n, kv_heads = shapes["q"][heads], shapes["k"][heads]
+    axes = [size for size in mesh.shape.values() if size > 1]
+    parts = {prod(some) for count in range(len(axes) + 1) for some in combinations(axes, count)}
+    together = kv_heads > 1 and all(kv_heads % part == 0 for part in parts if n % part == 0)
+    return n // kv_heads if together else None
 
 
 def _mapping(config, leading, name, shape, group, unique):
@@ -43,10 +50,10 @@ def _mapping(config, leading, name, shape, group, unique):
     for i, kind in enumerate([f"l{i}" for i in range(leading)] + list(_dims(config, name, len(shape) - leading))):
         if kind in "txs" or shape[i] == 1:
             factors.append(next(unique))
-        elif kind == "n" and group > 1:
-            factors.append(CompoundFactor("k", "g"))
-        elif kind in "nk":
+        elif kind == "n" and group == 1:
             factors.append("k")
+        elif kind == "n" and group is not None:
+            factors.append(CompoundFactor("k", "g"))
         else:
             factors.append(kind)
     return factors
@@ -54,7 +61,7 @@ def _mapping(config, leading, name, shape, group, unique):
 
 def _rule(config, leading, mesh, operands, results):
     shapes = {name: tuple(x.shape) for name, x in zip(config.names, operands)}
-    group = _group(config, leading, shapes)
+    group = _group(config, leading, shapes, mesh)
     unique = iter(f"u{i}" for i in range(1000))
     ins = [_mapping(config, leading, name, shape, group, unique) for name, shape in shapes.items()]
     outs = [_mapping(config, leading, name, tuple(x.shape), group, unique) for name, x in zip(config.results, results)]

@@ -88,6 +88,15 @@ def lowered_as_written(function, context, operands):
     return mlir.lower_fun(function, multiple_results=True)(context, *operands)
 
 
+def tiles(sharding, rank):
+    """(dims, devices) of an XLA sharding of an array: how often each dim is cut, and the place in the mesh of each tile's
+    device, in row-major order of the tiles; None if it is not cut. A last dim more counts copies of a tile."""
+    xla = sharding._to_xla_hlo_sharding(rank)
+    if not xla.is_tiled() or len(xla.subgroup_types()) > 1:
+        return None
+    return tuple(xla.tile_assignment_dimensions()), tuple(xla.tile_assignment_devices())
+
+
 def lowering_platforms(context):
     return tuple(context.module_context.platforms)
 
