@@ -65,6 +65,27 @@ def test_layer_norm_sums_the_gradients_of_weight_and_bias(collectives, mode):
           {"all-reduce": SUMS_OF_TWO}, random(B, T, H, seed=2))
 
 
+@pytest.mark.parametrize("norm", [rms_norm, layer_norm])
+def test_rows_of_unequal_parts(norm):
+    """A sequence that is cut in 4, less its last row: what is beyond a part's rows is in no sum."""
+
+    def plain(x, weight):
+        x = x - jnp.mean(x, -1, keepdims=True) if norm is layer_norm else x
+        return x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-5) * weight
+
+    x, weight = random(B, 8, H), random(H, seed=1)
+    gradients = lambda f: jax.jit(jax.grad(lambda x, w: jnp.sum(jnp.sin(f(x[:, :-1], w))), (0, 1)))
+    sharded, placed, _ = under("auto", gradients(norm), (x, weight), (P(None, "data"), P()), None)
+    for got, expected in zip(sharded(*placed), gradients(plain)(x, weight)):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_vmap_over_weights_of_shared_rows():
+    x, weights = random(B, T, H), random(4, H, seed=1)
+    function, placed, _ = under("auto", jax.vmap(rms_norm, (None, 0)), (x, weights), (P("model"), P("data")), None)
+    np.testing.assert_allclose(jax.jit(function)(*placed), function(x, weights), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_rope_needs_nothing(collectives, mode):
     out = P("data", "model", None, None) if mode != "manual" else P("data", None, "model", None)

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec
 
 from heddle.jax import _checks, _compat, _mesh, _primitives
 from heddle.jax._graphs import Graph
-from heddle.jax._primitives import joint, one_by_one, spec, spec_of
+from heddle.jax._primitives import divisible, joint, one_by_one, spec, spec_of
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,11 @@ def _factors(leading, x):
     return [f"l{i}" if i < leading else f"b{i}" for i in range(len(x) - 1)] + ["h"]
 
 
+def _own_factors(leading, rows, shape, name):
+    """Those of an array of such rows: a leading dim that it shares has a factor of its own."""
+    return [f if i >= leading or shape[i] > 1 else f"{name}{i}" for i, f in enumerate(rows)]
+
+
 def _column_factors(leading, column, name):
     return [f"l{i}" if column[i] > 1 else f"{name}{i}" for i in range(leading)] + ["h"]
 
@@ -77,22 +82,23 @@ def _shape(mlir_type):
 
 def _forward_rule(norm, leading, mesh, operands, results):
     x, *columns = map(_shape, operands)
-    rows = _factors(leading, x)
+    rows = _factors(leading, _shape(results[0]))
     of_columns = (ArrayMapping(*_column_factors(leading, column, name)) for name, column in zip("wc", columns))
-    return SdyShardingRule((ArrayMapping(*rows), *of_columns),
+    return SdyShardingRule((ArrayMapping(*_own_factors(leading, rows, x, "x")), *of_columns),
                            (ArrayMapping(*rows), *(ArrayMapping(*rows[:-1]) for _ in norm.statistics)),
                            need_replication_factors=("h",))
 
 
-def _specs(leading, x, *columns):
-    """Rows are cut as x is; weight and bias are whole, save for leading dims that they share with x."""
-    rows = spec_of(x)[:-1]
+def _specs(leading, mesh, x, *columns):
+    """Rows are cut as x is, into equal parts: what fills up the last one would be summed with the gradients of weight and
+    bias. These are whole, save for leading dims that they share with x."""
+    rows = tuple(divisible(mesh, axes, size) if size > 1 else () for axes, size in zip(spec_of(x)[:-1], x.shape))
     own = lambda column: (axes if column.shape[i] > 1 and x.shape[i] > 1 else () for i, axes in enumerate(rows[:leading]))
     return rows, spec(*rows, ()), [spec(*own(column), ()) for column in columns]
 
 
 def _forward_partition(norm, leading, mesh, operands):
-    rows, of_x, of_columns = _specs(leading, *operands)
+    rows, of_x, of_columns = _specs(leading, mesh, *operands)
     return partial(_forward, norm, leading), (of_x, *(spec(*rows) for _ in norm.statistics)), (of_x, *of_columns)
 
 
@@ -132,7 +138,7 @@ def _backward(norm, leading, platform, dy, x, weight, *statistics):
 def _backward_rule(norm, leading, mesh, operands, results):
     dy, x, weight, *statistics = map(_shape, operands)
     rows = _factors(leading, _shape(results[0]))
-    own = lambda shape, name: [f if i >= leading or shape[i] > 1 else f"{name}{i}" for i, f in enumerate(rows)]
+    own = partial(_own_factors, leading, rows)
     return SdyShardingRule(
         (ArrayMapping(*own(dy, "g")), ArrayMapping(*own(x, "x")), ArrayMapping(*_column_factors(leading, weight, "w")),
          *(ArrayMapping(*own((*one, 1), name)[:-1]) for name, one in zip("rm", statistics))),
@@ -141,7 +147,7 @@ def _backward_rule(norm, leading, mesh, operands, results):
 
 def _backward_partition(norm, leading, mesh, operands):
     dy, x, weight, *statistics = operands
-    rows, of_x, (of_weight,) = _specs(leading, x, weight)
+    rows, of_x, (of_weight,) = _specs(leading, mesh, x, weight)
     fit = lambda array: tuple(axes if i >= leading or array.shape[i] == x.shape[i] else ()
                               for i, axes in enumerate(rows))
     summed = tuple(name for axes in rows[leading:] for name in axes)
