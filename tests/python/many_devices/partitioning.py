@@ -163,6 +163,20 @@ def test_the_gradient_of_a_shared_bias_is_summed(collectives, mode):
           (cut, cut, cut, P(None, "model", None, None)), cut, {}, {"all-reduce": 1}, random(B, T, N, H, seed=3))
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_score_of_arrays_of_each_device(collectives, mode):
+    """Inside shard_map its trace holds what JAX puts around values that differ over devices, or have a mesh."""
+
+    def attend(q, k, v, slopes):
+        by_head = jax.lax.stop_gradient(slopes)[:, None, None]
+        score = lambda s, b, h, i, j: jnp.where(i - j < 6, s - by_head * abs(i - j), -jnp.inf)
+        return attention(q, k, v, score=score)
+
+    arrays = *(random(B, T, N, H, seed=i) for i in range(3)), jnp.abs(random(N, seed=4))
+    cut = P("data", None, "model", None)
+    check(collectives, mode, attend, arrays, (cut, cut, cut, P("model")), cut, {}, {}, random(B, T, N, H, seed=3), (0, 1, 2))
+
+
 @pytest.mark.parametrize("mode", COMPILED)
 def test_everything_else_follows_batch_and_heads(collectives, mode):
     q, k, v = (random(B, T, N, H, seed=i) for i in range(3))

@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal
 
+from heddle.jax import _compat
+
 OP = "attention"
 
 POINTWISE = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "max": "max", "min": "min", "pow": "pow",
@@ -20,7 +22,9 @@ POINTWISE = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "max": "max
              "tanh": "tanh_fwd", "logistic": "sigmoid_fwd", "erf": "erf", "sin": "sin", "cos": "cos", "tan": "tan",
              "floor": "floor", "ceil": "ceil", "eq": "cmp_eq", "ne": "cmp_neq", "lt": "cmp_lt", "le": "cmp_le",
              "gt": "cmp_gt", "ge": "cmp_ge", "and": "logical_and", "or": "logical_or", "not": "logical_not"}
-PASSED_ON = ("copy", "copy_p", "stop_gradient", "reduce_precision", "optimization_barrier")
+PASSED_ON = ("copy", "copy_p", "stop_gradient", "reduce_precision", "optimization_barrier", "reshard")
+# Inside shard_map: what says that a value differs over a mesh axis.
+VARIED = ("pvary", "pcast")
 CALLS = {"pjit": "jaxpr", "jit": "jaxpr", "closed_call": "call_jaxpr", "custom_jvp_call": "call_jaxpr",
          "custom_vjp_call": "call_jaxpr", "core_call": "call_jaxpr"}
 LOG2 = math.log(2.0)
@@ -100,7 +104,7 @@ class _Trace:
             key = name, str(eqn.params), *map(id, inputs)
             if key not in self.computed:
                 largest = max(math.prod(x.aval.shape) for x in (*eqn.invars, *eqn.outvars))
-                now = largest <= FOLDED and all(x.known_now() for x in inputs)
+                now = largest <= FOLDED and name not in VARIED and all(x.known_now() for x in inputs)
                 with jax.ensure_compile_time_eval() if now else nullcontext():
                     self.computed[key] = self.outside(eqn, inputs), inputs  # kept, and so their identities
             return self.computed[key][0]
@@ -114,6 +118,10 @@ class _Trace:
             for dim, size in zip(eqn.params["broadcast_dimensions"], np.shape(inputs[0].array)):
                 compact[dim] = size
             return [_Known(jnp.reshape(inputs[0].array, compact), shape)]
+        if name == "reshard":
+            return inputs
+        if name in VARIED:
+            return [_Known(_compat.as_varying(inputs[0].array, _compat.varying_axes(eqn.outvars[0].aval)), shape)]
         elementwise = name in POINTWISE or name in ("select_n", "convert_element_type", "integer_pow", "square", "sign")
         if elementwise and all(x.shape == shape for x in inputs):
             arrays = jnp.broadcast_arrays(*(x.array for x in inputs))
@@ -128,7 +136,7 @@ class _Trace:
             if tuple(eqn.params["broadcast_dimensions"]) == tuple(range(4)) and len(eqn.params["shape"]) == 4:
                 return inputs[0]
             _refuse("broadcast_in_dim of the scores")
-        if name in PASSED_ON:
+        if name in PASSED_ON or name in VARIED:
             return inputs[0]
         if name == "convert_element_type":
             to, given = eqn.outvars[0].aval.dtype, kinds[0]
