@@ -161,6 +161,21 @@ def test_empty(t, s):
     jax.grad(lambda *x: jnp.sum(attention(*x)))(*operands(t=t, s=s))
 
 
+def test_no_keys_but_a_sink():
+    """The log-sum-exp is the sink in rows that are there, as where keys are hidden."""
+    q, k, v = operands(s=0)
+    sink, lengths = random(N, seed=3), jnp.array([T, 4])
+    none = jnp.zeros((1, 1, 1, S), bool)
+    for options in ({}, {"q_lengths": lengths}):
+        lse = attention(q, k, v, sink=sink, return_lse=True, **options)[1]
+        hidden = attention(*operands(), sink=sink, mask=none, return_lse=True, **options)[1]
+        np.testing.assert_allclose(lse, hidden, rtol=1e-6)
+        there = np.arange(T) < np.asarray(options.get("q_lengths", [T, T]))[:, None, None]
+        np.testing.assert_allclose(lse, np.where(there, np.asarray(sink)[:, None], -np.inf), rtol=1e-6)
+        of_sink = jax.grad(lambda x: jnp.sum(jnp.where(there, attention(q, k, v, sink=x, return_lse=True, **options)[1], 0)))
+        np.testing.assert_allclose(of_sink(sink), there.sum((0, 1, 2)) * np.ones(N), rtol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_low_precision(dtype):
     arrays, d_o = operands(dtype, t=70, s=70), random(B, 70, N, H, dtype=dtype, seed=7)

@@ -276,7 +276,8 @@ def _shaped(config, operands, extents):
         some = sum(jnp.sum(operands[name][..., :0]) for name in "qkv")  # 0, and depends on all of them
         lse = jnp.full((b, n, t), -jnp.inf, at_least_f32(operands["q"].dtype))
         if s == 0 and "sink" in operands:
-            lse = jnp.broadcast_to(operands["sink"][None, :, None], lse.shape)
+            there = jnp.arange(t) < operands["q_lengths"][:, None, None] if "q_lengths" in operands else True
+            lse = jnp.where(there, operands["sink"][None, :, None], lse)
         return jnp.zeros((b, *config.rows(n, t, operands["v"].shape[-1])), operands["q"].dtype) * some, lse
     if _mesh.explicit_mesh(operands.values()) is None:
         return _attend(config, operands)
