@@ -111,6 +111,11 @@ def test_attention_of_nothing():
     o, lse = heddle.attention(q, k[:, :0], v[:, :0], sink=SINK, return_lse=True)
     assert (o == 0).all() and (lse == SINK[:, None]).all()
     assert (heddle.attention(q, k[:, :0], v[:, :0], return_lse=True)[1] == -np.inf).all()
+    lengths = np.minimum(np.arange(B) + 2, T)  # rows behind them have no sink either
+    lse = heddle.attention(q, k[:, :0], v[:, :0], sink=SINK, q_lengths=lengths, return_lse=True)[1]
+    np.testing.assert_array_equal(lse, np.where(np.arange(T) < lengths[:, None, None], SINK[:, None], -np.inf))
+    alone = heddle.attention(q[0], k[0, :0], v[0, :0], sink=SINK, q_lengths=lengths[:1], return_lse=True)[1]
+    np.testing.assert_array_equal(alone, lse[0])
     assert heddle.attention(q[:0], k[:0], v[:0]).shape == (0, T, N, D)
 
 

@@ -110,6 +110,12 @@ def test_of_nothing():
     assert (q.grad == 0).all()
     close(sink.grad, weights.sum((0, 2)))
     assert (heddle.torch.attention(q, k[:, :0], v[:, :0], return_lse=True)[1] == -torch.inf).all()
+    lengths = torch.tensor([T, 2])  # rows behind them have no sink either
+    there = torch.arange(T) < lengths[:, None, None]
+    lse = heddle.torch.attention(q, k[:, :0], v[:, :0], sink=sink, q_lengths=lengths, return_lse=True)[1]
+    assert torch.equal(lse, torch.where(there, sink[:, None], -torch.inf))
+    d_sink, = torch.autograd.grad(lse, sink, torch.ones_like(lse))
+    assert torch.equal(d_sink, torch.full((N,), T + 2.0))
     assert heddle.torch.attention(q[:, :0], k, v).shape == (B, 0, N, D)
 
 

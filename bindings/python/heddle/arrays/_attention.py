@@ -81,11 +81,14 @@ def _of_plan(inputs, arrays, call):
 
 
 def _of_nothing(inputs, arrays, call):
-    """Of keys that are not there, O is 0 and the log-sum-exp that of the sink alone."""
+    """Of keys that are not there, O is 0 and the log-sum-exp that of the sink alone, in rows that are there."""
     found = inputs.made(arrays["q"], call.results)
     found[0][...] = 0
     if len(found) > 1:
-        found[1][...] = inputs.copied(arrays)["sink"][:, None] if "sink" in arrays else -math.inf
+        lse, arrays = found[1], inputs.copied(arrays)
+        lse[...] = arrays["sink"][:, None] if "sink" in arrays else -math.inf
+        for entry, length in zip(lse if lse.ndim == 3 else [lse], arrays["q_lengths"] if "q_lengths" in arrays else ()):
+            entry[:, max(int(length), 0):] = -math.inf
     return found
 
 

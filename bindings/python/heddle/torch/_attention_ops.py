@@ -89,7 +89,7 @@ def run(call: Call, copies: Mapping[str, str], operands: dict[str, torch.Tensor]
     results = [q.new_empty(kind.dims, dtype=_TYPES[kind.dtype]) for kind in call.results.values()]
     if call.ready is None:
         for name, x in zip(call.results, results, strict=True):
-            x.copy_(_of_nothing(name, operands))
+            x.copy_(_of_nothing(name, x, operands))
         return results
     if copies:
         operands = {name: x.contiguous() if name in copies else x for name, x in operands.items()}
@@ -104,14 +104,24 @@ def run(call: Call, copies: Mapping[str, str], operands: dict[str, torch.Tensor]
     return results
 
 
-def _of_nothing(name, operands):
-    """A result of rows without keys, broadcast: a sink is all that their sums have."""
-    sink, d_lse = operands.get("sink"), operands.get("d_lse")
+def _of_nothing(name, result, operands):
+    """A result of rows without keys, broadcast: a sink is all that their sums have, of rows that are there."""
+    q, sink, d_lse, lengths = (operands.get(name) for name in ("q", "sink", "d_lse", "q_lengths"))
     if name == "d_sink" and d_lse is not None:
-        return d_lse.sum([n for n in range(d_lse.dim()) if n != d_lse.dim() - 2])
-    if name in ("lse", "max"):
-        return operands["q"].new_full((), -torch.inf) if sink is None else sink[:, None]
-    return operands["q"].new_full((), 1 if name == "sum_exp" and sink is not None else 0)
+        of_rows = d_lse if lengths is None else d_lse.where(_there(lengths, d_lse), 0)
+        return of_rows.sum([n for n in range(d_lse.dim()) if n != d_lse.dim() - 2])
+    if name not in ("lse", "max", "sum_exp"):
+        return q.new_zeros(())
+    of_none = result.new_full((), 0 if name == "sum_exp" else -torch.inf)
+    if sink is None:
+        return of_none
+    of_sink = result.new_ones(()) if name == "sum_exp" else sink[:, None].to(result.dtype)
+    return of_sink if lengths is None else torch.where(_there(lengths, result), of_sink, of_none)
+
+
+def _there(lengths, rows):
+    """Which rows of [B, N, T], or [N, T], are before their lengths."""
+    return torch.arange(rows.shape[-1], device=rows.device) < lengths.reshape(*rows.shape[:-2], 1, 1)
 
 
 def _at_least_f32(dtype):
