@@ -169,9 +169,9 @@ void choose_tiles(const AttentionStructure& structure, const AttentionFacts& fac
     constexpr int kTileN[3][3] = {{128, 96, 64}, {96, 80, 48}, {64, 48, 32}};
     config.tile_n = kTileN[v > 192 ? 2 : v > 128 ? 1 : 0][spared];
     config.q_stages = 1;
-    // d 192/128: +7 % at 8192; full +-2 %.
+    // d 192/128: +7 % at 8192; full +-2 %. Rotations leave no registers for three.
     if (plain && !windowed && config.upper_varies && facts.keys == Keys::more && qk <= 192 &&
-        v <= 128) {
+        v <= 128 && config.rope_dim == 0) {
       config.consumers = 3;
       config.tile_n = 80;
     }
