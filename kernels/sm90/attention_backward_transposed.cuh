@@ -28,7 +28,6 @@ struct AttentionBackwardTransposed : BackwardBlock<Config, 64, 96> {
   using Block::kDeltaBytes;
   using Block::kLseBytes;
   using Block::kQk;
-  using Block::kRowBytes;
   using Block::kTileM;
   using Block::kTileN;
   using Block::kVd;
