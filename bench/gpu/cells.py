@@ -51,7 +51,8 @@ class Attention:
 
     @property
     def work(self):
-        """FLOPs: 4 B H S^2 d (2 of queries and keys, 2 of values), halved if causal, the band's share under a window; the backward is 2.5 times that."""
+        """FLOPs: 4 B H S^2 d (2 of queries and keys, 2 of values), halved if causal, the band's share under a window; the
+        backward is 2.5 times that."""
         pairs = sum(self.length_of(batch)**2 for batch in range(self.batch)) * (0.5 if self.causal else 1)
         if self.window:
             pairs = self.batch * (self.length * self.window - self.window**2 / 2)

@@ -56,11 +56,12 @@ def make_tensors(cell):
         more = {"mean": mean, "d_bias": unwritten(tensors["weight"])} if centred else {}
         return tensors | more | {"inv_variance": inverse, "dy": normal(*cell.dims), "dx": unwritten(x),
                                  "d_weight": unwritten(tensors["weight"])}
+
     def shape(heads, columns):
         return (sum(cell.lengths), heads, columns) if cell.packed else (cell.batch, heads, cell.length, columns)
 
     q, k, v = (normal(*shape(*of)) for of in ((cell.heads, cell.dim), (cell.groups, cell.dim), (cell.groups, cell.values)))
-    tensors = {"q": q, "k": k, "v": v, "o": unwritten(normal(*shape(cell.heads, cell.values)))}
+    tensors = {"q": q, "k": k, "v": v, "o": unwritten(q.new_empty(shape(cell.heads, cell.values)))}
     for name in ("stats", "max", "sum_exp") if cell.apart else ("stats",):
         tensors[name] = torch.full((cell.batch, cell.heads, cell.length, 1), float("nan"), device="cuda")
     if cell.rope:

@@ -24,7 +24,7 @@ LAUNCHES = 20  # in a graph: what is measured is one after the other, not the st
 
 
 def graphs(batch, keys):
-    """The step, and its append alone: in its text the results of that are virtual, and the attention's operands."""
+    """The step, and its append alone: what in the step's text is virtual, handed to the attention, is its result."""
     cache = "bf16", (batch, KV_HEADS, keys, DIM)
     table = "bf16", (keys, DIM // 2)
     step = heddle.gqa(keys, query=("bf16", (batch, 1, (HEADS + 2 * KV_HEADS) * DIM)), past_key=cache, past_value=cache,

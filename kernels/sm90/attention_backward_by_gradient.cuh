@@ -11,21 +11,22 @@
 // Each group runs its own loop; what keeps the tensor cores busy is that the three are apart.
 #pragma once
 
-#include "../ptx/global.cuh"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/sync.cuh"
 #include "../tile/gemm.cuh"
 #include "../tile/ring.cuh"
 #include "backward_block.cuh"
 #include "backward_producer.cuh"
+#include "backward_register_sums.cuh"
 #include "backward_scores.cuh"
 #include "backward_turns.cuh"
 
 namespace heddle::sm90 {
 
 template <class Config, class Score = PlainBackwardScore, class Derivative = UnitDerivative>
-struct AttentionBackwardByGradient : BackwardBlock<Config, 64, 64> {
+struct AttentionBackwardByGradient : BackwardBlock<Config, 64, 64>, BackwardRegisterSums<Config> {
   using Block = BackwardBlock<Config, 64, 64>;
+  using Sums = BackwardRegisterSums<Config>;
   using Block::kDeltaBytes;
   using Block::kLseBytes;
   using Block::kQk;
@@ -33,6 +34,8 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, 64, 64> {
   using Block::kTileM;
   using Block::kTileN;
   using Block::kVd;
+  using Sums::kDqParts;
+  using Sums::kDqTurns;
   using typename Block::C;
   using typename Block::DoTile;
   using typename Block::DsTile;
@@ -50,14 +53,7 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, 64, 64> {
   static_assert(kQk <= 256 && kVd <= 256);
   static_assert(!(Tiles::kThere && C::kDeterministic), "no warp is left to fetch them");
 
-  // dQ sums: [warp's 16 rows][8 columns][lane][4].
-  static constexpr bool kSplitColumns = C::kValues.splits_columns();
-  static constexpr int kDqColumns = C::kValues.dq_columns(), kDqWidth = C::kValues.dq_width();
-  static constexpr int kDqParts = kDqColumns / 64;  ///< products of 64 columns
-  static constexpr int kDqPart = 64 * kDqColumns;
-  static constexpr int kDqGroupStride = 128, kDqWarpStride = 16 * kDqWidth;
   static constexpr int kPartsOfTurn = BackwardConfig::kPartsOfTurn;
-  static constexpr int kDqTurns = C::kValues.dq_turns();  ///< of a tile
   static constexpr int kHandovers = C::kValues.handovers();
 
   static constexpr BackwardLayout kAt = layout_of(C::kValues);
@@ -305,20 +301,6 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, 64, 64> {
       ptx::pin(d_q);
     }
 
-    // Addresses are found anew each time: the registers are the product's.
-
-    /// Straight from registers: nothing here is waited for, and shared memory is what the products
-    /// run out of first.
-    HEDDLE_DEVICE void add(int tile, int part, float unit) const {
-      float* sums = args.d_q_sum + static_cast<i64>(tile) * (kTileM * kDqWidth) +
-                    threadIdx.x % 128 / 32 * kDqWarpStride + part * (8 * kDqGroupStride) +
-                    threadIdx.x % 32 * 4;
-#pragma unroll
-      for (int i = 0; i < 32; i += 4)
-        ptx::reduce_add(sums + i / 4 * kDqGroupStride, d_q[i] * unit, d_q[i + 1] * unit,
-                        d_q[i + 2] * unit, d_q[i + 3] * unit);
-    }
-
     HEDDLE_DEVICE void run() {
       const Handover d_s_ring{shared + kAt.d_s_ring};
       typename Block::Step at(work);
@@ -343,7 +325,7 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, 64, 64> {
           const bool last = part + 1 == kDqParts || (part + 1) % kPartsOfTurn == 0;
           if (C::kDeterministic && first)
             ptx::mbarrier_wait(Turns::ring(shared, turn).full(turn_at.stage()), turn_at.parity());
-          add(tile, part, unit);
+          Sums::add_d_q(args, tile, part, d_q, unit);
           if (C::kDeterministic && last) arrive(Turns::added(shared, turn, turn_at.stage()));
         }
         turn_at.advance();

@@ -12,25 +12,27 @@
 // 64 of their columns, 48 registers each.
 #pragma once
 
-#include "../ptx/global.cuh"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/sync.cuh"
 #include "../tile/gemm.cuh"
 #include "../tile/ring.cuh"
 #include "backward_block.cuh"
 #include "backward_producer.cuh"
+#include "backward_register_sums.cuh"
 
 namespace heddle::sm90 {
 
 template <class Config, class Score = PlainBackwardScore, class Derivative = UnitDerivative>
-struct AttentionBackwardTransposed : BackwardBlock<Config, 64, 96> {
+struct AttentionBackwardTransposed : BackwardBlock<Config, 64, 96>, BackwardRegisterSums<Config> {
   using Block = BackwardBlock<Config, 64, 96>;
+  using Sums = BackwardRegisterSums<Config>;
   using Block::kDeltaBytes;
   using Block::kLseBytes;
   using Block::kQk;
   using Block::kTileM;
   using Block::kTileN;
   using Block::kVd;
+  using Sums::kDqParts;
   using typename Block::C;
   using typename Block::DoTile;
   using typename Block::KTile;
@@ -47,13 +49,6 @@ struct AttentionBackwardTransposed : BackwardBlock<Config, 64, 96> {
                        kDqRegisters = 80;
 
   using PTile = tile::SharedTile<kTileM, kTileN>;  ///< of P and of dS: a row per query
-  // dQ sums: [warp's 16 rows][8 columns][lane][4].
-  static constexpr bool kSplitColumns = C::kValues.splits_columns();
-  static constexpr int kDqColumns = C::kValues.dq_columns(), kDqWidth = C::kValues.dq_width();
-  static constexpr int kDqParts = kDqColumns / 64;  ///< products of 64 columns
-  static constexpr int kDqPart = 64 * kDqColumns;
-  static constexpr int kDqGroupStride = 128, kDqWarpStride = 16 * kDqWidth;
-  static constexpr int kDqTurns = C::kValues.dq_turns();  ///< of a tile
   static constexpr int kHandovers = C::kValues.handovers();
   static constexpr u32 kGroupBarrier = 1;
 
@@ -360,16 +355,6 @@ struct AttentionBackwardTransposed : BackwardBlock<Config, 64, 96> {
       ptx::pin(d_q);
     }
 
-    /// Straight from registers: nothing here is waited for.
-    HEDDLE_DEVICE void add(int tile, int part) const {
-      float* sums = args.d_q_sum + static_cast<i64>(tile) * (kTileM * kDqWidth) +
-                    threadIdx.x % 128 / 32 * kDqWarpStride + part * (8 * kDqGroupStride) +
-                    threadIdx.x % 32 * 4;
-#pragma unroll
-      for (int i = 0; i < 32; i += 4)
-        ptx::reduce_add(sums + i / 4 * kDqGroupStride, d_q[i], d_q[i + 1], d_q[i + 2], d_q[i + 3]);
-    }
-
     HEDDLE_DEVICE void run(int steps) {
       typename Block::Step at(work);
       HandoverPosition handover;
@@ -385,7 +370,7 @@ struct AttentionBackwardTransposed : BackwardBlock<Config, 64, 96> {
         for (int part = 0; part < kDqParts; ++part) {
           multiply(stage, part);
           if (part + 1 == kDqParts) Group::arrive(this->d_s_ring.empty(stage));
-          add(tile, part);
+          Sums::add_d_q(args, tile, part, d_q, 1.0f);
         }
         handover.advance();
         at.advance(work);

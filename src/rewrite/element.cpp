@@ -32,6 +32,14 @@ bool is_wide_floating(ElementType type) {
          type == ElementType::f16;
 }
 
+bool is_number(const Instruction* x, double number) {
+  while (x->is(Opcode::broadcast) || x->is(Opcode::reshape) || x->is(Opcode::convert))
+    x = x->operand(0);
+  const hlo::Literal* literal = x->literal();
+  return literal && !literal->is_elided() && literal->element_count() == 1 &&
+         literal->get(0) == number;
+}
+
 bool is_rounding(const Instruction* convert) {
   return convert->is(Opcode::convert) && is_wide_floating(convert->shape().type()) &&
          is_wide_floating(convert->operand(0)->shape().type());

@@ -154,5 +154,7 @@ bool is_widening(hlo::ElementType from, hlo::ElementType to);
 bool is_wide_floating(hlo::ElementType type);
 /// Whether a convert does no more than that.
 bool is_rounding(const hlo::Instruction* convert);
+/// Whether `x` is one number of the text, wherever it is spread.
+bool is_number(const hlo::Instruction* x, double number);
 
 }  // namespace heddle::rewrite

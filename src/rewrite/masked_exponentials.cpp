@@ -16,14 +16,6 @@ namespace {
 
 constexpr int kMaxDepth = 16;
 
-bool is_number(const Instruction* x, double number) {
-  while (x->is(Opcode::broadcast) || x->is(Opcode::reshape) || x->is(Opcode::convert))
-    x = x->operand(0);
-  const hlo::Literal* literal = x->literal();
-  return literal && !literal->is_elided() && literal->element_count() == 1 &&
-         literal->get(0) == number;
-}
-
 /// Whether each number of `x` is 0 or 1.
 bool is_of_bits(const Instruction* x, int depth = 0) {
   if (depth > kMaxDepth) return false;

@@ -48,13 +48,6 @@ bool have_none_in_common(const Softmaxes& a, const Softmaxes& b) {
   return std::none_of(a.begin(), a.end(), [&](const Instruction* x) { return b.contains(x); });
 }
 
-bool is_zero(const Instruction* x) {
-  while (x->is(Opcode::broadcast) || x->is(Opcode::reshape) || x->is(Opcode::convert))
-    x = x->operand(0);
-  const hlo::Literal* literal = x->literal();
-  return literal && !literal->is_elided() && literal->element_count() == 1 && literal->get(0) == 0;
-}
-
 /// Whether a conversion rounds nothing: beside numbers that were rounded before they were added up,
 /// what is left of a sum that is rounded after it may be far smaller.
 bool widens(const Instruction* convert) {
@@ -82,7 +75,7 @@ int linear_operand(const Instruction* x) {
     case Opcode::multiply:
       return softmaxes_in(x->operand(0)).empty() ? 1 : 0;
     case Opcode::select:
-      return is_zero(x->operand(2)) ? 1 : -1;
+      return is_number(x->operand(2), 0) ? 1 : -1;
     default:
       return -1;
   }
