@@ -19,21 +19,22 @@ struct CacheAppend {
   static constexpr int kRun = C::kRun;
   static constexpr int kEach = C::kAligned ? kRun : 1;  ///< columns of an access
 
-  /// Grid append_blocks, one more, and any number besides: append_blocks = ceil(batch * length *
-  /// heads / kWarps), heads being those of Q and, with caches, of K and V. So many warps are
-  /// counted in 32 bits.
+  /// Grid append_blocks, one more, and any number besides: append_blocks = batch * length *
+  /// head_blocks, and these ceil(heads / kWarps), heads being those of Q and, with caches, of K and
+  /// V.
   HEDDLE_DEVICE static void run(const CacheAppendArguments& args) {
     __shared__ __align__(16) float rows[kWarps][kColumns];
     ptx::grid_dependents_launch();
     const int warp = threadIdx.x / 32;
-    const u32 append_blocks = static_cast<u32>(args.append_blocks);
-    if (blockIdx.x < append_blocks) {
-      append(args, blockIdx.x * kWarps + warp, rows[warp]);
-    } else if (blockIdx.x == append_blocks) {
+    const int block = blockIdx.x, others = block - args.append_blocks;
+    if (others < 0) {
+      const int token = args.by_head_blocks.quotient(block);
+      append(args, token, (block - token * args.head_blocks) * kWarps + warp, rows[warp]);
+    } else if (others == 0) {
       write_lengths(args);
     } else if constexpr (C::kCaches && !C::kPaged) {
-      const i64 first = (blockIdx.x - append_blocks - 1) * static_cast<i64>(kWarps) + warp;
-      const i64 step = (gridDim.x - append_blocks - 1) * static_cast<i64>(kWarps);
+      const i64 first = (others - 1) * static_cast<i64>(kWarps) + warp;
+      const i64 step = (gridDim.x - args.append_blocks - 1) * static_cast<i64>(kWarps);
       carry_over<typename C::KCache, C::kQkDim>(args, args.k_cache, first, step);
       carry_over<typename C::VCache, C::kVDim>(args, args.v_cache, first, step);
     }
@@ -46,21 +47,26 @@ struct CacheAppend {
     int added;
   };
 
-  HEDDLE_DEVICE static i64 number(const EntryNumbers& numbers, int batch) {
-    const i64 n = integer_at(numbers.data, numbers.are_64_bit, batch * numbers.stride);
-    return n < -2147483648LL ? -2147483648LL : n > 2147483647LL ? 2147483647LL : n;
+  /// Of 64 bits as near as 32 come.
+  template <int kBits>
+  HEDDLE_DEVICE static int number(const EntryNumbers& numbers, int batch) {
+    const i64 at = batch * numbers.stride;
+    if constexpr (kBits == 32) return static_cast<const i32*>(numbers.data)[at];
+    const i64 n = static_cast<const i64*>(numbers.data)[at];
+    return static_cast<int>(n < -2147483648LL  ? -2147483648LL
+                            : n > 2147483647LL ? 2147483647LL
+                                               : n);
   }
 
   HEDDLE_DEVICE static Entry entry_of(const CacheAppendArguments& args, int batch) {
     Entry entry;
     entry.added = args.length;
-    if (args.new_lengths.data != nullptr) {
-      const i64 n = number(args.new_lengths, batch);
-      entry.added = static_cast<int>(n < 0 ? 0 : n > args.length ? args.length : n);
-    }
+    if constexpr (C::kNewLengthBits != 0)
+      entry.added =
+          min_of(max_of(number<C::kNewLengthBits>(args.new_lengths, batch), 0), args.length);
     entry.total = entry.added;
-    if (args.total_lengths.data != nullptr) {
-      const i64 n = number(args.total_lengths, batch) + args.total_offset;
+    if constexpr (C::kTotalLengthBits != 0) {
+      const i64 n = number<C::kTotalLengthBits>(args.total_lengths, batch) + args.total_offset;
       entry.total = n < 0 ? 0 : n;
     }
     entry.past = entry.total > entry.added ? entry.total - entry.added : 0;
@@ -85,23 +91,20 @@ struct CacheAppend {
     }
   }
 
-  /// The index-th row: of a token the heads of Q, then K's, then V's.
-  HEDDLE_DEVICE static void append(const CacheAppendArguments& args, u32 index, float* x) {
-    const u32 heads = args.q_heads + (C::kCaches ? 2 * args.kv_heads : 0), length = args.length;
-    const u32 token = index / heads;
-    int head = static_cast<int>(index - token * heads);
-    const int batch = static_cast<int>(token / length);
-    const int row = static_cast<int>(token - batch * length);
-    if (batch >= args.batch) return;
+  /// A row of a token: the heads of Q, then K's, then V's.
+  HEDDLE_DEVICE static void append(const CacheAppendArguments& args, int token, int head,
+                                   float* x) {
+    const int batch = args.by_length.quotient(token), row = token - batch * args.length;
     // A row is on its way while the entry's lengths are: its memory is there, new or not.
     if (head < args.q_heads) {
       if (args.q_out == nullptr) return;
-      const Row<typename C::Q, C::kQkDim> q(args.q, args.q_stride, batch, head, row);
+      const Row<typename C::Q, C::kQkDim> q(args.q, batch, head, row);
       const Entry entry = entry_of(args, batch);
       if (row < entry.added) {
+        const Rotation rotation(args, batch, entry.past + row, row);
         q.put(x);
-        normalise<typename C::QWeight>(args.q_weight, args.q_weight_stride, args.q_epsilon, x);
-        rotate(args, batch, entry.past + row, row, x);
+        if constexpr (C::kQNorm) normalise<typename C::QWeight>(args.q, x);
+        rotation.turn(x);
       } else {
         for (int c = threadIdx.x % 32; c < C::kQkDim; c += 32) x[c] = 0;
         __syncwarp();
@@ -115,16 +118,16 @@ struct CacheAppend {
       head -= args.q_heads;
       i64 to;
       if (head < args.kv_heads) {
-        const Row<typename C::K, C::kQkDim> k(args.k, args.k_stride, batch, head, row);
+        const Row<typename C::K, C::kQkDim> k(args.k, batch, head, row);
         const Entry entry = entry_of(args, batch);
         if (row >= entry.added || !place(args.k_cache, entry, batch, head, row, to)) return;
+        const Rotation rotation(args, batch, entry.past + row, row);
         k.put(x);
-        normalise<typename C::KWeight>(args.k_weight, args.k_weight_stride, args.k_epsilon, x);
-        rotate(args, batch, entry.past + row, row, x);
+        if constexpr (C::kKNorm) normalise<typename C::KWeight>(args.k, x);
+        rotation.turn(x);
         write<typename C::KCache, C::kQkDim>(args.k_cache, to, head, x);
-      } else {
-        head -= args.kv_heads;
-        const Row<typename C::V, C::kVDim> v(args.v, args.v_stride, batch, head, row);
+      } else if (head -= args.kv_heads; head < args.kv_heads) {
+        const Row<typename C::V, C::kVDim> v(args.v, batch, head, row);
         const Entry entry = entry_of(args, batch);
         if (row >= entry.added || !place(args.v_cache, entry, batch, head, row, to)) return;
         v.put(x);
@@ -164,9 +167,8 @@ struct CacheAppend {
   template <typename X, int kCount>
   class Row {
    public:
-    HEDDLE_DEVICE Row(const void* from, const long long (&stride)[3], int batch, int head,
-                      int row) {
-      const X* source = static_cast<const X*>(from) + at(stride, batch, head, row);
+    HEDDLE_DEVICE Row(const NewRows& from, int batch, int head, int row) {
+      const X* source = static_cast<const X*>(from.data) + at(from.stride, batch, head, row);
 #pragma unroll
       for (int n = 0; n < kRuns; ++n)
         if (const int c = column(n); c < kCount) runs_[n].load(source + c);
@@ -193,45 +195,64 @@ struct CacheAppend {
 
   /// x * weight / sqrt(mean(x^2) + epsilon).
   template <typename W>
-  HEDDLE_DEVICE static void normalise(const void* weight, i64 stride, double epsilon, float* x) {
-    if (weight == nullptr) return;
+  HEDDLE_DEVICE static void normalise(const NewRows& by, float* x) {
     float squares = 0;
     for (int c = threadIdx.x % 32; c < C::kQkDim; c += 32) squares += x[c] * x[c];
 #pragma unroll
     for (int apart = 16; apart > 0; apart /= 2)
       squares += __shfl_xor_sync(0xffffffffu, squares, apart);
     const double mean = static_cast<double>(squares) / C::kQkDim;
-    const float inverse = static_cast<float>(1 / sqrt(mean + epsilon));
+    const float inverse = static_cast<float>(1 / sqrt(mean + by.epsilon));
     for (int c = threadIdx.x % 32; c < C::kQkDim; c += 32)
-      x[c] *= inverse * ptx::widen(static_cast<const W*>(weight)[c * stride]);
+      x[c] *= inverse * ptx::widen(static_cast<const W*>(by.weight)[c * by.weight_stride]);
     __syncwarp();
   }
 
-  HEDDLE_DEVICE static void rotate(const CacheAppendArguments& args, int batch, i64 token, int row,
-                                   float* x) {
-    if (C::kRopeDim == 0 || args.cosines == nullptr) return;
-    i64 position = token;
-    if (args.positions != nullptr)
-      position = integer_at(args.positions, args.positions_are_64_bit,
-                            batch * args.position_stride[0] + row * args.position_stride[1]);
-    // The nearest row there is.
-    position = position < args.table_rows ? position : args.table_rows - 1;
-    position = position > 0 ? position : 0;
-    const auto* cosines =
-        static_cast<const typename C::Cosine*>(args.cosines) + position * args.cosine_stride[0];
-    const auto* sines =
-        static_cast<const typename C::Sine*>(args.sines) + position * args.sine_stride[0];
-    for (int pair = threadIdx.x % 32; pair < C::kRopeDim / 2; pair += 32) {
-      float& a = x[C::kInterleaved ? 2 * pair : pair];
-      float& b = x[C::kInterleaved ? 2 * pair + 1 : pair + C::kRopeDim / 2];
-      const float cosine = ptx::widen(cosines[pair * args.cosine_stride[1]]);
-      const float sine = ptx::widen(sines[pair * args.sine_stride[1]]);
-      const float first = a, second = b;
-      a = first * cosine - second * sine;
-      b = second * cosine + first * sine;
+  /// A lane's part of a row of the tables, on its way from when it is made.
+  class Rotation {
+   public:
+    HEDDLE_DEVICE Rotation(const CacheAppendArguments& args, int batch, i64 token, int row) {
+      if constexpr (C::kRopeDim == 0) return;
+      i64 position = token;
+      if constexpr (C::kPositionBits != 0)
+        position = integer_at(args.positions, C::kPositionBits == 64,
+                              batch * args.position_stride[0] + row * args.position_stride[1]);
+      // The nearest row there is.
+      position = position < args.table_rows ? position : args.table_rows - 1;
+      position = position > 0 ? position : 0;
+      const auto* cosines =
+          static_cast<const typename C::Cosine*>(args.cosines) + position * args.cosine_stride[0];
+      const auto* sines =
+          static_cast<const typename C::Sine*>(args.sines) + position * args.sine_stride[0];
+#pragma unroll
+      for (int n = 0; n < kRuns; ++n) {
+        if (pair(n) >= kPairs) continue;
+        cosine_[n] = cosines[pair(n) * args.cosine_stride[1]];
+        sine_[n] = sines[pair(n) * args.sine_stride[1]];
+      }
     }
-    __syncwarp();
-  }
+
+    HEDDLE_DEVICE void turn(float* x) const {
+      if constexpr (C::kRopeDim == 0) return;
+#pragma unroll
+      for (int n = 0; n < kRuns; ++n) {
+        if (pair(n) >= kPairs) continue;
+        float& a = x[C::kInterleaved ? 2 * pair(n) : pair(n)];
+        float& b = x[C::kInterleaved ? 2 * pair(n) + 1 : pair(n) + kPairs];
+        const float cosine = ptx::widen(cosine_[n]), sine = ptx::widen(sine_[n]);
+        const float first = a, second = b;
+        a = first * cosine - second * sine;
+        b = second * cosine + first * sine;
+      }
+      __syncwarp();
+    }
+
+   private:
+    static constexpr int kPairs = C::kRopeDim / 2, kRuns = max_of(1, ceil_div(kPairs, 32));
+    HEDDLE_DEVICE static int pair(int n) { return 32 * n + threadIdx.x % 32; }
+    typename C::Cosine cosine_[kRuns];
+    typename C::Sine sine_[kRuns];
+  };
 
   template <int kCount, typename Y>
   HEDDLE_DEVICE static void write_numbers(Y* to, const float* x) {

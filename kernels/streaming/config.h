@@ -102,6 +102,9 @@ struct CacheAppendConfig {
   bool interleaved = false;  ///< pairs (2j, 2j+1), else (j, j + rope_dim/2)
   bool paged = false, ring = false;
   bool caches = true;  ///< else Q alone is rotated
+  bool q_norm = false, k_norm = false;
+  /// Of numbers of batch entries, or rows; 0: there are none.
+  int new_length_bits = 0, total_length_bits = 0, position_bits = 0;
 };
 
 }  // namespace heddle::streaming

@@ -23,8 +23,8 @@ namespace {
 
 constexpr const char* kKernelName = "cache_append";
 constexpr int kThreads = 256, kWarps = kThreads / 32;
-/// A row of a head each, counted in 32 bits: 64-bit divisions were 0.3 us of a step's append.
-constexpr int64_t kMostWarps = int64_t{UINT32_MAX} - kWarps;
+/// Counted in 31 bits, whose divisions are products.
+constexpr int64_t kMostBlocks = INT32_MAX / 2;
 /// A row of f32 for each warp, in 48 KiB of shared memory.
 constexpr int kMostColumns = 1024;
 /// Blocks that carry rows over, of a processor: it has room for as many.
@@ -99,11 +99,13 @@ Status check(const CacheAppendProblem& problem) {
         "cuda: cache_append keeps codes of 4 bits, of heads of {} and {} columns, expected "
         "even numbers of them",
         s.qk_head_dim, s.v_head_dim);
-  const int64_t heads = z.q_heads + 2 * z.kv_heads;
-  if (z.batch * z.length <= INT32_MAX && z.batch * z.length * heads <= kMostWarps) return {};
+  const int64_t heads = z.q_heads + 2 * z.kv_heads,
+                blocks = divide_up(std::max<int64_t>(heads, 1), int64_t{kWarps});
+  if (z.batch * z.length <= kMostBlocks / blocks) return {};
   return error(Code::graph_not_supported,
-               "cuda: cache_append has {} x {} new rows of {} heads; a launch takes {} in all",
-               z.batch, z.length, heads, kMostWarps);
+               "cuda: cache_append has {} x {} new rows of {} heads; a launch takes {} rows of "
+               "{} heads",
+               z.batch, z.length, heads, kMostBlocks, kWarps);
 }
 
 class CacheAppendLaunches final : public Launches {
@@ -112,8 +114,10 @@ class CacheAppendLaunches final : public Launches {
                       const Target& target)
       : problem_(problem), each_(config.aligned ? config.run : 1) {
     const int64_t heads = z().q_heads + (s().has_caches() ? 2 * z().kv_heads : 0);
-    arguments_.append_blocks =
-        static_cast<int>(divide_up(z().batch * z().length * heads, int64_t{kWarps}));
+    arguments_.head_blocks = static_cast<int>(divide_up(heads, int64_t{kWarps}));
+    arguments_.append_blocks = static_cast<int>(z().batch * z().length) * arguments_.head_blocks;
+    arguments_.by_head_blocks = Divisor<true>::of(arguments_.head_blocks);
+    arguments_.by_length = Divisor<true>::of(static_cast<int>(z().length));
     if (s().has_caches() && !config.paged) {
       const int64_t rows = std::max(rows_of(s().k_cache), rows_of(s().v_cache));
       carrying_blocks_ = std::min(divide_up(z().batch * z().kv_heads * rows, int64_t{kWarps}),
@@ -160,20 +164,19 @@ class CacheAppendLaunches final : public Launches {
     a.length = static_cast<int>(z().length);
     a.capacity = static_cast<int>(z().capacity);
     a.total_offset = z().total_offset;
-    a.q_epsilon = z().q_epsilon;
-    a.k_epsilon = z().k_epsilon;
+    a.q.epsilon = z().q_epsilon;
+    a.k.epsilon = z().k_epsilon;
     const OperandId k = s().is_packed() ? s().q : s().k, v = s().is_packed() ? s().q : s().v;
-    set_strides(s().q, a.q_stride, {0, 1, 2});
-    set_strides(k, a.k_stride, {0, 1, 2});
-    set_strides(v, a.v_stride, {0, 1, 2});
+    set_strides(s().q, a.q.stride, {0, 1, 2});
+    set_strides(k, a.k.stride, {0, 1, 2});
+    set_strides(v, a.v.stride, {0, 1, 2});
     set_strides(s().q_out, a.q_out_stride, {0, 1, 2});
-    a.q_weight_stride = s().q_norm == kAbsent ? 0 : stride(s().q_norm, 3);
-    a.k_weight_stride = s().k_norm == kAbsent ? 0 : stride(s().k_norm, 3);
+    a.q.weight_stride = s().q_norm == kAbsent ? 0 : stride(s().q_norm, 3);
+    a.k.weight_stride = s().k_norm == kAbsent ? 0 : stride(s().k_norm, 3);
     set_strides(s().cosines, a.cosine_stride, {0, 3});
     set_strides(s().sines, a.sine_stride, {0, 3});
     if (s().cosines != kAbsent) a.table_rows = z().layout(s().cosines).dims[0];
     set_strides(s().positions, a.position_stride, {0, 2});
-    a.positions_are_64_bit = s().positions != kAbsent && is_64_bit(s().positions);
     for (const auto& [id, numbers] : {std::pair{s().new_lengths, &a.new_lengths},
                                       {s().total_lengths, &a.total_lengths},
                                       {s().lengths_q, &a.lengths_q},
@@ -231,17 +234,17 @@ class CacheAppendLaunches final : public Launches {
     const auto buffer = [&](OperandId id) -> void* {
       return id == kAbsent ? nullptr : buffers[static_cast<size_t>(id)];
     };
-    a.q = buffer(s().q);
-    a.k = buffer(s().k);
-    a.v = buffer(s().v);
+    a.q.data = buffer(s().q);
+    a.k.data = buffer(s().k);
+    a.v.data = buffer(s().v);
     if (s().is_packed()) {
       const int64_t head = stride(s().q, 1) * size_of(s().type(s().q).dtype);
-      a.k = static_cast<const char*>(a.q) + z().q_heads * head;
-      a.v = static_cast<const char*>(a.k) + z().kv_heads * head;
+      a.k.data = static_cast<const char*>(a.q.data) + z().q_heads * head;
+      a.v.data = static_cast<const char*>(a.k.data) + z().kv_heads * head;
     }
     a.q_out = buffer(s().q_out);
-    a.q_weight = buffer(s().q_norm);
-    a.k_weight = buffer(s().k_norm);
+    a.q.weight = buffer(s().q_norm);
+    a.k.weight = buffer(s().k_norm);
     a.cosines = buffer(s().cosines);
     a.sines = buffer(s().sines);
     a.positions = buffer(s().positions);
@@ -314,6 +317,14 @@ Result<streaming::CacheAppendConfig> configure_cache_append(const CacheAppendPro
   config.rope_dim = s.cosines == kAbsent ? 0 : s.rope_dim;
   config.interleaved = s.pairing == problem::Rope::Pairing::interleaved;
   config.caches = s.has_caches();
+  config.q_norm = s.q_norm != kAbsent;
+  config.k_norm = s.k_norm != kAbsent;
+  const auto bits = [&](OperandId id) {
+    return id == kAbsent ? 0 : s.type(id).dtype == DataType::i64 ? 64 : 32;
+  };
+  config.new_length_bits = bits(s.new_lengths);
+  config.total_length_bits = bits(s.total_lengths);
+  config.position_bits = bits(s.positions);
   config.paged = s.has_caches() && s.type(s.k_cache).storage.is_paged();
   config.ring = s.has_caches() && s.type(s.k_cache).storage.is_ring();
   // Every row is a multiple of 4 elements, also of those that hold two columns.

@@ -281,6 +281,11 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("paged", c.paged, "paged");
   visit("ring", c.ring, "ring");
   visit("caches", c.caches);
+  visit("q_norm", c.q_norm);
+  visit("k_norm", c.k_norm);
+  visit("new_length_bits", c.new_length_bits);
+  visit("total_length_bits", c.total_length_bits);
+  visit("position_bits", c.position_bits);
 }
 
 /// A field's name as kernels know it: "kQkDim" of qk_dim; of an element its type's, "Element".

@@ -105,7 +105,8 @@ void note_arguments(CuKernel kernel, void** parameters) {
   if (name == "cache_append") {
     const auto& append =
         *static_cast<const heddle::streaming::CacheAppendArguments*>(parameters[0]);
-    calls.appended_q = append.q, calls.appended_k = append.k, calls.cache_k = append.k_cache.data;
+    calls.appended_q = append.q.data, calls.appended_k = append.k.data,
+    calls.cache_k = append.k_cache.data;
   }
   if (name != "host_values") return;
   ++calls.host_values;
