@@ -81,8 +81,11 @@ struct DecodeProducts {
   static_assert(!kTurned || kRowTiles == 1);
   /// Of queries in registers, turned two slices each.
   static constexpr int kQueryFragments = kTurned ? ceil_div(kQkSlices, 2) : kRowTiles * kQkSlices;
-  static constexpr bool kQueryInRegisters = kTurned || kRowTiles * Config::kQkDim <= 128;
   static constexpr bool kKeyCodes = kConfig.k_codes(), kValueCodes = kConfig.v_codes();
+  /// Two tiles in two parts are too many.
+  static constexpr bool kQueryInRegisters =
+      kTurned ||
+      (kRowTiles * Config::kQkDim <= 128 && (kRowTiles == 1 || Config::kQueryParts == 1));
   /// What tensor cores multiply: f16 holds all codes.
   using KeyOperand = typename Choice<kKeyCodes, f16, T>::Type;
   using ValueOperand = typename Choice<kValueCodes, f16, T>::Type;
@@ -105,7 +108,9 @@ struct DecodeProducts {
   /// Sums of values are so many times what they stand for.
   static constexpr float kSumScale =
       kWeightScale / (kValueCodes ? 1u << ValuePairs::kUnitBits : 1u);
-  using Queries = PlaneFragment<KeyOperand>[kQueryInRegisters ? kQueryFragments : 1];
+  static constexpr int kQueryParts = Config::kQueryParts;
+  using QueryFragment = u32[kQueryParts][4];
+  using Queries = QueryFragment[kQueryInRegisters ? kQueryFragments : 1];
   /// Groups of four sums of a tile of rows: of dot products, and of O.
   static constexpr int kDotGroups = kTurned ? kKeys / 16 : kKeys / 8,
                        kOutGroups = kTurned ? kVGroups / 2 : kVGroups;
@@ -157,7 +162,9 @@ struct DecodeProducts {
       const float factor = to_f16(x);
 #pragma unroll
       for (int pair = 0; pair < kQuarter / 2; ++pair)
-        queries[pair / 4][0][pair % 4] = query_pair(x, pair);
+#pragma unroll
+        for (int part = 0; part < kQueryParts; ++part)
+          queries[pair / 4][part][pair % 4] = take_pair(x, pair);
       return factor;
     } else if constexpr (kQueryInRegisters) {
 #pragma unroll
@@ -204,8 +211,11 @@ struct DecodeProducts {
         const float factor = to_f16(x);
 #pragma unroll
         for (int pair = 0; pair < kQuarter / 2; ++pair)
-          ptx::store_shared(query_fragment(m * kQkSlices + pair / 2) + 8 * (pair % 2) + 4 * half,
-                            query_pair(x, pair));
+#pragma unroll
+          for (int part = 0; part < kQueryParts; ++part)
+            ptx::store_shared(
+                query_fragment(m * kQkSlices + pair / 2, part) + 8 * (pair % 2) + 4 * half,
+                take_pair(x, pair));
         if (lane % 4 == 0)
           ptx::store_shared(query_factors + 4 * (16 * m + lane / 4 + 8 * half), factor);
       }
@@ -221,13 +231,15 @@ struct DecodeProducts {
         // Of slices two pairs each, as multiply_key_codes takes them.
         const u32 even = zero(2 * k), odd = zero(2 * k + 1);
         if constexpr (kTurned) {
-          multiply_query(dots[0][0], even, odd, even, odd, queries, k);
+#pragma unroll
+          for (int part = 0; part < kQueryParts; ++part)
+            multiply_query(dots[0][0], even, odd, even, odd, queries, k, part);
         } else {
 #pragma unroll
           for (int m = 0; m < kRowTiles; ++m) {
-            PlaneFragment<f16> a;
+            QueryFragment a;
             fetch_query(queries, m, k, a);
-            ptx::mma_m16n8k16<f16>(dots[m][0], a[0], even, odd);
+            multiply_by_parts(dots[m][0], a, even, odd);
           }
         }
       }
@@ -306,25 +318,30 @@ struct DecodeProducts {
 
  private:
   /// Fragment n of queries, from shared memory.
-  HEDDLE_DEVICE void load_query(int n, PlaneFragment<KeyOperand>& a) const {
-    if constexpr (kKeyCodes)
-      ptx::load_shared(query_fragment(n), a[0]);
-    else if constexpr (kTurned)
+  HEDDLE_DEVICE void load_query(int n, QueryFragment& a) const {
+    if constexpr (kKeyCodes) {
+#pragma unroll
+      for (int part = 0; part < kQueryParts; ++part)
+        ptx::load_shared(query_fragment(n, part), a[part]);
+    } else if constexpr (kTurned)
       ptx::load_matrix_x4(query + QueryTile::chunk_offset(lane % 8, 4 * n + lane / 8), a[0]);
     else
       load_row_fragment<T, QueryTile>(query, 16 * (n / kQkSlices), n % kQkSlices, a);
   }
-  HEDDLE_DEVICE void fetch_query(const Queries& queries, int m, int k,
-                                 PlaneFragment<KeyOperand>& a) const {
+  HEDDLE_DEVICE void fetch_query(const Queries& queries, int m, int k, QueryFragment& a) const {
     if constexpr (kQueryInRegisters) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) a[0][i] = queries[m * kQkSlices + k][0][i];
+      for (int part = 0; part < kQueryParts; ++part)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) a[part][i] = queries[m * kQkSlices + k][part][i];
     } else {
       load_query(m * kQkSlices + k, a);
     }
   }
 
-  HEDDLE_DEVICE u32 query_fragment(int n) const { return query + 16 * (n * 32 + lane); }
+  HEDDLE_DEVICE u32 query_fragment(int n, int part) const {
+    return query + 16 * ((n * kQueryParts + part) * 32 + lane);
+  }
 
   /// Of pair n of a quarter of the columns of a key: what stands for 0, negative.
   HEDDLE_DEVICE static constexpr u32 zero(int n) {
@@ -352,14 +369,22 @@ struct DecodeProducts {
     return is_finite ? __uint_as_float(min_of(kept - 14 + KeyPairs::kUnitBits, 254u) << 23) : 1.0f;
   }
   /// Two of a quarter that lie together as an operand of products, of columns whose codes are
-  /// factor(pair) times too large.
-  HEDDLE_DEVICE static u32 query_pair(const float (&x)[kQuarter], int pair) {
+  /// factor(pair) times too large. What rounding them leaves is left in x.
+  HEDDLE_DEVICE static u32 take_pair(float (&x)[kQuarter], int pair) {
     const int word = pair / KeyPairs::kCount * 2 * KeyPairs::kCount,
               of_word = pair % KeyPairs::kCount;
-    const float factor = 1.0f / KeyPairs::factor(of_word);
-    return ptx::pack<f16>(x[word + KeyPairs::low_code(of_word)] * factor,
-                          x[word + KeyPairs::high_code(of_word)] * factor);
+    const float factor = KeyPairs::factor(of_word);
+    float &low = x[word + KeyPairs::low_code(of_word)],
+          &high = x[word + KeyPairs::high_code(of_word)];
+    const u32 taken = ptx::pack<f16>(low / factor, high / factor);
+    float low_taken, high_taken;
+    ptx::unpack<f16>(taken, low_taken, high_taken);
+    leave(low, low_taken * factor);
+    leave(high, high_taken * factor);
+    return taken;
   }
+  /// Of an infinity nothing.
+  HEDDLE_DEVICE static void leave(float& x, float taken) { x = x == taken ? 0.0f : x - taken; }
 
   /// A group of sums += two groups of eight keys or columns times slice k of queries or weights.
   template <typename Operand>
@@ -368,12 +393,18 @@ struct DecodeProducts {
     const u32 rows[4] = {low, next_low, high, next_high};
     ptx::mma_m16n8k16<Operand>(sums, rows, columns[0], columns[1]);
   }
-  /// Of slice k of the queries.
+  /// Of slice k of a part of the queries.
   HEDDLE_DEVICE static void multiply_query(float (&sums)[4], u32 low, u32 high, u32 next_low,
-                                           u32 next_high, const Queries& queries, int k) {
-    const u32(&two)[4] = queries[k / 2][0];
+                                           u32 next_high, const Queries& queries, int k, int part) {
+    const u32(&two)[4] = queries[k / 2][part];
     const u32 columns[2] = {two[2 * (k % 2)], two[2 * (k % 2) + 1]};
     multiply_turned<KeyOperand>(sums, low, high, next_low, next_high, columns);
+  }
+  /// A group of sums += a slice of the queries times eight keys of codes.
+  HEDDLE_DEVICE static void multiply_by_parts(float (&sums)[4], const QueryFragment& a, u32 low,
+                                              u32 high) {
+#pragma unroll
+    for (int part = 0; part < kQueryParts; ++part) ptx::mma_m16n8k16<f16>(sums, a[part], low, high);
   }
   /// As DecodeCells has them.
   HEDDLE_DEVICE static void order(Dots& dots) {
@@ -393,11 +424,11 @@ struct DecodeProducts {
         PlaneFragment<T> b;
         load_transposed_operand<T, KeyTile>(stage, 16 * n, k, b);
         if constexpr (kTurned) {
-          multiply_query(dots[0][n], b[0][0], b[0][1], b[0][2], b[0][3], queries, k);
+          multiply_query(dots[0][n], b[0][0], b[0][1], b[0][2], b[0][3], queries, k, 0);
         } else {
 #pragma unroll
           for (int m = 0; m < kRowTiles; ++m) {
-            PlaneFragment<T> a;
+            QueryFragment a;
             fetch_query(queries, m, k, a);
             ptx::mma_m16n8k16<T>(dots[m][2 * n], a[0], b[0][0], b[0][1]);
             ptx::mma_m16n8k16<T>(dots[m][2 * n + 1], a[0], b[0][2], b[0][3]);
@@ -430,6 +461,8 @@ struct DecodeProducts {
     using Pairs = KeyPairs;
     constexpr int kLaneBytes = kConfig.key_bytes() / 4, kBytes = access_bytes(kLaneBytes);
     constexpr int kSlices = kBytes / 4 * Pairs::kCount / 2;  ///< of an access
+    // Turned, of the second part: products wait for those before them, and few are at work.
+    float rest[kDotGroups][4] = {};
 #pragma unroll
     for (int i = 0; i < kLaneBytes / kBytes; ++i) {
       const auto pairs_of = [&](int n, u32(&pairs)[2 * kSlices]) {
@@ -450,21 +483,29 @@ struct DecodeProducts {
           pairs_of(2 * n + 1, next);
 #pragma unroll
           for (int k = 0; k < kSlices; ++k)
-            multiply_query(dots[0][n], pairs[2 * k], pairs[2 * k + 1], next[2 * k], next[2 * k + 1],
-                           queries, i * kSlices + k);
+#pragma unroll
+            for (int part = 0; part < kQueryParts; ++part)
+              multiply_query(part == 0 ? dots[0][n] : rest[n], pairs[2 * k], pairs[2 * k + 1],
+                             next[2 * k], next[2 * k + 1], queries, i * kSlices + k, part);
         } else {
           pairs_of(n, pairs);
 #pragma unroll
           for (int k = 0; k < kSlices; ++k) {
 #pragma unroll
             for (int m = 0; m < kRowTiles; ++m) {
-              PlaneFragment<f16> a;
+              QueryFragment a;
               fetch_query(queries, m, i * kSlices + k, a);
-              ptx::mma_m16n8k16<f16>(dots[m][n], a[0], pairs[2 * k], pairs[2 * k + 1]);
+              multiply_by_parts(dots[m][n], a, pairs[2 * k], pairs[2 * k + 1]);
             }
           }
         }
       }
+    }
+    if constexpr (kTurned) {
+#pragma unroll
+      for (int n = 0; n < kDotGroups; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) dots[0][n][i] += rest[n][i];
     }
   }
 

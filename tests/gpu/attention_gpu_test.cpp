@@ -36,6 +36,38 @@ TEST_F(AttentionOnGpu, ForwardOfCachesMatchesTheDefinition) {
   });
 }
 
+/// Many keys of i8 codes whose columns each lie on one side of 0, as a model's often do, and
+/// statistics of rows that see all of them.
+Program keys_on_one_side(Random& random) {
+  AttentionOptions options = decode_options();
+  options.codes = 1;
+  options.min_head_dim = options.head_dim_step = 32;
+  options.paged = options.padding = options.bias = options.alibi = options.bounds = 0;
+  options.score_mod = options.sink = options.log2_input = options.tensor_scale = 0;
+  options.query_size = 0.2;
+  while (true) {
+    Program program = random_sdpa(random, options);
+    const auto& op = std::get<graph::Sdpa>(program.graph.nodes.back().op);
+    const graph::Tensor& k = program.graph[op.k];
+    if (k.dtype != DataType::i8 || op.stats == graph::kNone || k.dims[2] < 500) continue;
+    const auto column_code = [&](int64_t head, int64_t column) {
+      const double size = 60 + static_cast<double>((7 * head + 13 * column) % 50);
+      return column % 3 == 0 ? -size : size;
+    };
+    for (int64_t b = 0; b < k.dims[0]; ++b)
+      for (int64_t h = 0; h < k.dims[1]; ++h)
+        for (int64_t s = 0; s < k.dims[2]; ++s)
+          for (int64_t d = 0; d < k.dims[3]; ++d)
+            program.set(op.k, column_code(h, d) + std::round(random.uniform(-8, 8)), b, h, s, d);
+    return program;
+  }
+}
+
+// A query that is rounded, times the scales of columns, errs alike beside all keys.
+TEST_F(AttentionOnGpu, StatisticsOfCodesOnOneSideMatchTheDefinition) {
+  run([](Random& random, int64_t) { return keys_on_one_side(random); }, 12, 1);
+}
+
 TEST_F(AttentionOnGpu, ForwardThatWritesScoresMatchesTheDefinition) {
   run([](Random& random) {
     AttentionOptions options = random.structure().one_of(

@@ -41,6 +41,8 @@ std::vector<Few> cases() {
                                                       {Feature::i8_codes},
                                                       {Feature::i4_codes},
                                                       {Feature::f8_codes, Feature::causal},
+                                                      {Feature::i8_codes, Feature::statistics},
+                                                      {Feature::i4_codes, Feature::statistics},
                                                       {Feature::ring, Feature::causal}};
   std::vector<Few> all;
   for (const char* architecture : {"sm_80", "sm_90a"}) {

@@ -154,6 +154,9 @@ Result<sm80::DecodeConfig> configure_decode(const AttentionProblem& problem, con
   const int widest = std::max(config.qk_dim, config.v_dim);
   config.row_tiles = facts.group_rows > AttentionFacts::GroupRows::to_16 && widest <= 128 ? 2 : 1;
   config.turned = facts.group_rows == AttentionFacts::GroupRows::to_8;
+  const bool wants_statistics =
+      structure.stats != kAbsent || structure.max != kAbsent || structure.sum_exp != kAbsent;
+  config.query_parts = config.k_codes() && wants_statistics ? 2 : 1;
   const bool looks_blocks_up = config.rows_k == attention::KeyRows::paged ||
                                config.rows_v == attention::KeyRows::paged,
              turns_codes =

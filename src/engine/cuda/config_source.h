@@ -126,6 +126,7 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("v_dim", c.v_dim);
   visit("row_tiles", c.row_tiles);
   visit("turned", c.turned);
+  visit("query_parts", c.query_parts);
   visit("warps", c.warps);
   visit("keys", c.keys);
   visit("stages", c.stages);
