@@ -29,6 +29,7 @@ struct DecodeRows {
 struct DecodeArguments {
   DecodeParts parts;
   DecodeRows rows;
+  DecodeSplit split;
   DecodeCounts counts;  ///< where no batch entry has lengths of its own
   attention::ForwardParameters problem;
 };

@@ -50,6 +50,24 @@ struct DecodeKeys {
   }
 };
 
+/// What the host knows of how sequences are shared out, whatever lengths they have.
+struct DecodeSplit {
+  int sequences, blocks;
+  int whole;  ///< sequences of a block, at most, where each meets whole ones
+  int parts;  ///< of a sequence, where there are blocks for several
+  Divisor<true> by_blocks, by_parts;
+
+  static constexpr DecodeSplit of(int sequences, int blocks) {
+    const int parts = sequences > 0 ? blocks / sequences : 0;
+    return {sequences,
+            blocks,
+            blocks > 0 ? (sequences + blocks - 1) / blocks : 0,
+            parts,
+            Divisor<true>::of(blocks),
+            Divisor<true>::of(parts)};
+  }
+};
+
 /// Where all sequences have as many tiles: how many each counts for in the blocks' shares, and how
 /// many are a share. A share that goes on in the next sequence costs time where the one ends and
 /// the other begins, and so does a sequence that several blocks meet. Where unequal shares cost no
@@ -58,18 +76,16 @@ struct DecodeCut {
   int tiles;      ///< those that it has, and in its last part some without keys
   int per_block;  ///< 0: shares are equal
 
-  static constexpr DecodeCut of(int tiles, int sequences, int blocks) {
+  static constexpr DecodeCut of(int tiles, const DecodeSplit& split) {
     // Tiles that a block meets in that time (kernels/notes/sm80_decode.md).
     constexpr int kOfJoining = 3, kOfGoingOn = 5;
-    const auto quotient_up = [](int n, int divisor) {
-      return Divisor<false>::of(divisor).quotient(n + divisor - 1);
-    };
-    const int equal = quotient_up(sequences * tiles, blocks) + kOfJoining + kOfGoingOn;
-    const int whole = quotient_up(sequences, blocks) * tiles;
-    if (sequences < blocks) {
-      const int part = quotient_up(tiles, Divisor<false>::of(sequences).quotient(blocks));
+    const int equal = split.by_blocks.quotient(split.sequences * tiles + split.blocks - 1) +
+                      kOfJoining + kOfGoingOn;
+    const int whole = split.whole * tiles;
+    if (split.sequences < split.blocks) {
+      const int part = split.by_parts.quotient(tiles + split.parts - 1);
       if (part + kOfJoining < whole && part + kOfJoining <= equal)
-        return {quotient_up(tiles, part) * part, part};
+        return {Divisor<false>::of(part).quotient(tiles + part - 1) * part, part};
     }
     return {tiles, whole <= equal ? whole : 0};
   }
@@ -83,10 +99,10 @@ struct DecodeShares {
   Divisor<kCounted> by_larger, by_smaller;  ///< shares with one that was left over, and others
 
   /// per_block: 0 of equal shares.
-  static constexpr DecodeShares of(int tiles, int blocks, int per_block) {
+  static constexpr DecodeShares of(int tiles, const DecodeSplit& split, int per_block) {
     const bool equal = per_block == 0;
-    if (equal) per_block = Divisor<false>::of(blocks).quotient(tiles);
-    return {tiles, per_block, equal ? tiles - per_block * blocks : 0,
+    if (equal) per_block = split.by_blocks.quotient(tiles);
+    return {tiles, per_block, equal ? tiles - per_block * split.blocks : 0,
             Divisor<kCounted>::of(per_block + 1), Divisor<kCounted>::of(per_block)};
   }
   constexpr int first_of(int block) const {
@@ -107,12 +123,12 @@ struct alignas(8) DecodeCounts {
   DecodeShares<true> shares;
   Divisor<true> by_entry, by_sequence, by_row_blocks;  ///< tiles of an entry, of a sequence
 
-  static constexpr DecodeCounts of(DecodeKeys keys, int batch, int k_heads, int row_blocks,
-                                   int blocks) {
+  static constexpr DecodeCounts of(DecodeKeys keys, int k_heads, int row_blocks,
+                                   const DecodeSplit& split) {
     const int of_entry = k_heads * row_blocks;
-    const DecodeCut cut = DecodeCut::of(keys.tiles, batch * of_entry, blocks);
+    const DecodeCut cut = DecodeCut::of(keys.tiles, split);
     keys.tiles = cut.tiles;
-    return {keys, DecodeShares<true>::of(batch * of_entry * cut.tiles, blocks, cut.per_block),
+    return {keys, DecodeShares<true>::of(split.sequences * cut.tiles, split, cut.per_block),
             Divisor<true>::of(of_entry * cut.tiles), Divisor<true>::of(cut.tiles),
             Divisor<true>::of(row_blocks)};
   }

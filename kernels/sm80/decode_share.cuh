@@ -43,7 +43,8 @@ class DecodeShare {
                 last = min_of(first + entries_of_lane(), args.problem.batch);
       int most = 0;
       for (int batch = first; batch < last; ++batch) {
-        const DecodeKeys keys = keys_of(batch);
+        lengths_ = lengths_of(batch);
+        const DecodeKeys keys = keys_of(lengths_);
         counted_ += tiles_of(keys);
         most = max_of(most, keys.tiles);
       }
@@ -54,17 +55,16 @@ class DecodeShare {
         if (lane >= step) counted_until_ += other;
         most = max_of(most, __shfl_xor_sync(0xffffffffu, most, step));
       }
-      const int sequences = args.problem.batch * per_batch();
       int tiles = __shfl_sync(0xffffffffu, counted_until_, 31), per_block = 0;
-      if (kCuts && tiles == sequences * most) {
-        const DecodeCut cut = DecodeCut::of(most, sequences, gridDim.x);
+      if (kCuts && tiles == args.split.sequences * most) {
+        const DecodeCut cut = DecodeCut::of(most, args.split);
         tiles_of_each_ = cut.tiles;
-        tiles = sequences * cut.tiles;
+        tiles = args.split.sequences * cut.tiles;
         per_block = cut.per_block;
         counted_ = max_of(last - first, 0) * per_batch() * cut.tiles;
         counted_until_ = last * per_batch() * cut.tiles;
       }
-      take_share(Shares::of(tiles, gridDim.x, per_block));
+      take_share(Shares::of(tiles, args.split, per_block));
     }
   }
 
@@ -94,20 +94,34 @@ class DecodeShare {
  private:
   using Shares = DecodeShares<!kLengths>;
 
-  HEDDLE_DEVICE DecodeKeys keys_of(int batch) const {
+  /// Of a batch entry.
+  struct EntryLengths {
+    int q, kv;
+  };
+  HEDDLE_DEVICE EntryLengths lengths_of(int batch) const {
+    const attention::Lengths &q = args_.problem.q_lengths, &kv = args_.problem.kv_lengths;
+    if ((q.is_64_bit | q.cumulative | kv.is_64_bit | kv.cumulative) != 0)
+      return {attention::length_of(q, batch), attention::length_of(kv, batch)};
+    // As they are most often: neither is waited for before the other is on its way.
+    const auto number = [batch](const attention::Lengths& lengths) {
+      return lengths.data ? static_cast<const i32*>(lengths.data)[batch] : lengths.full;
+    };
+    const int of_q = number(q), of_kv = number(kv);
+    return {min_of(max_of(of_q, 0), q.full), min_of(max_of(of_kv, 0), kv.full)};
+  }
+  HEDDLE_DEVICE DecodeKeys keys_of(EntryLengths lengths) const {
     const attention::ForwardParameters& p = args_.problem;
-    DecodeKeys keys =
-        DecodeKeys::of(p.bounds, p.bound_count, attention::length_of(p.q_lengths, batch),
-                       attention::length_of(p.kv_lengths, batch), tile_keys_);
+    DecodeKeys keys = DecodeKeys::of(p.bounds, p.bound_count, lengths.q, lengths.kv, tile_keys_);
     if (tiles_of_each_ > 0) keys.tiles = tiles_of_each_;
     return keys;
   }
+  HEDDLE_DEVICE DecodeKeys keys_of(int batch) const { return keys_of(lengths_of(batch)); }
   HEDDLE_DEVICE void take_share(const Shares& shares) {
     const int block = blockIdx.x;
     shares_ = shares;
     at_ = shares.first_of(block);
     end_ = shares.first_of(block + 1);
-    takes_last_ = args_.problem.batch * per_batch() > static_cast<int>(gridDim.x);
+    takes_last_ = args_.split.sequences > args_.split.blocks;
   }
   /// Blocks of rows of a group, of a batch entry.
   HEDDLE_DEVICE int per_batch() const { return args_.problem.k_heads * args_.rows.blocks; }
@@ -131,12 +145,15 @@ class DecodeShare {
       begins_ = batch_ * tiles_of(args_.counts.keys);
       return args_.counts.keys;
     } else {
-      if (!knows_entry_ || tile < begins_) {
+      const int of_lane = entries_of_lane();
+      if (of_lane == 1 || !knows_entry_ || tile < begins_) {
         // The lane that counted the tile, and of its entries the first.
         const int source = __popc(__ballot_sync(0xffffffffu, counted_until_ <= tile));
-        begins_ = __shfl_sync(0xffffffffu, counted_until_ - counted_, source);
-        batch_ = source * entries_of_lane();
+        const auto of_source = [source](int x) { return __shfl_sync(0xffffffffu, x, source); };
+        begins_ = of_source(counted_until_ - counted_);
+        batch_ = source * of_lane;
         knows_entry_ = true;
+        if (of_lane == 1) return keys_of({of_source(lengths_.q), of_source(lengths_.kv)});
       }
       DecodeKeys keys = keys_of(batch_);
       while (tile >= begins_ + tiles_of(keys)) {
@@ -157,6 +174,7 @@ class DecodeShare {
   bool knows_entry_ = false;
   int batch_ = 0, begins_ = 0;           ///< a batch entry and its first tile
   int counted_ = 0, counted_until_ = 0;  ///< tiles of the lane's entries, and of all up to them
+  EntryLengths lengths_{};               ///< of the last of the lane's entries
   int tiles_of_each_ = 0;                ///< of lengths that are all alike, else 0
 };
 

@@ -42,8 +42,9 @@ TEST(DecodeKeys, EveryTileIsOfTheBlockThatMeetsIt) {
     for (int tiles : {0, 1, 2, 6, 131, 132, 133, 1000, 4097}) {
       const int equal = tiles / blocks;
       for (int per_block : {0, equal + 1, 2 * equal + 3}) {
-        const auto shares = DecodeShares<true>::of(tiles, blocks, per_block);
-        const auto divided = DecodeShares<false>::of(tiles, blocks, per_block);
+        const DecodeSplit split = DecodeSplit::of(1, blocks);
+        const auto shares = DecodeShares<true>::of(tiles, split, per_block);
+        const auto divided = DecodeShares<false>::of(tiles, split, per_block);
         EXPECT_EQ(shares.first_of(0), 0);
         EXPECT_EQ(shares.first_of(blocks), tiles);
         for (int block = 0; block < blocks; ++block) {
@@ -64,7 +65,7 @@ TEST(DecodeKeys, SharesThatEndWithSequencesAreOfNoManyMoreTiles) {
   for (int blocks : {1, 2, 3, 7, 84, 114, 132}) {
     for (int sequences = 1; sequences < 700; ++sequences) {
       for (int tiles : {1, 2, 3, 7, 8, 31, 32, 33, 64, 1000}) {
-        const DecodeCut cut = DecodeCut::of(tiles, sequences, blocks);
+        const DecodeCut cut = DecodeCut::of(tiles, DecodeSplit::of(sequences, blocks));
         SCOPED_TRACE(::testing::Message() << tiles << " tiles of each of " << sequences << ", "
                                           << blocks << " blocks: " << cut.per_block);
         const int equal = (sequences * tiles + blocks - 1) / blocks;
@@ -89,7 +90,7 @@ TEST(DecodeKeys, SharesThatEndWithSequencesAreOfNoManyMoreTiles) {
 
 TEST(DecodeKeys, SequencesAreCutWhereThatIsFaster) {
   const auto cut = [](int tiles, int sequences) {
-    const DecodeCut cut = DecodeCut::of(tiles, sequences, 132);
+    const DecodeCut cut = DecodeCut::of(tiles, DecodeSplit::of(sequences, 132));
     return std::pair(cut.tiles, cut.per_block);
   };
   EXPECT_EQ(cut(256, 8), std::pair(256, 16));  // 16 parts of each of 8 heads of keys

@@ -268,11 +268,13 @@ Result<Lowering> lower_decode(const AttentionProblem& problem, const Target& tar
   fill_forward(block, planned.arguments.problem, structure, sizes, loads);
   planned.entries = std::move(block.entries);
   const attention::ForwardParameters& p = planned.arguments.problem;
+  planned.arguments.split =
+      sm80::DecodeSplit::of(static_cast<int>(sequences), static_cast<int>(planned.launch.grid_x));
   // Of nobody there is no share.
   if (!config.lengths && planned.launch.grid_x > 0) {
     planned.arguments.counts = sm80::DecodeCounts::of(
         sm80::DecodeKeys::of(p.bounds, p.bound_count, p.q_length, p.kv_length, config.tile_keys()),
-        p.batch, p.k_heads, planned.arguments.rows.blocks, static_cast<int>(planned.launch.grid_x));
+        p.k_heads, planned.arguments.rows.blocks, planned.arguments.split);
   }
   planned.argument_layout = argument_layout_of(structure, loads.size());
   planned.aligned = problem::tensors_of(structure);

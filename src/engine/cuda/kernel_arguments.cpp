@@ -76,6 +76,7 @@ KernelArguments::KernelArguments(const BackwardParameters& all, const ArgumentLa
 KernelArguments::KernelArguments(const sm80::DecodeArguments& all, const ArgumentLayout& layout) {
   add(&all.parts);
   add(&all.rows);
+  add(&all.split);
   add(&all.counts);
   add_forward(all.problem, layout);
 }
