@@ -11,6 +11,7 @@
 #include "rewrite/merged_dots.h"
 #include "rewrite/numbering.h"
 #include "rewrite/outer_product.h"
+#include "rewrite/parted_softmaxes.h"
 #include "rewrite/sink_column.h"
 #include "rewrite/sums.h"
 #include "rewrite/sums_of_weights.h"
@@ -111,6 +112,7 @@ Status canonicalise(hlo::Module& module) {
     HEDDLE_TRY(write_bitcasts_as_reshapes(*computation));
     HEDDLE_TRY(take_sums_of_one_away(*computation));
     HEDDLE_TRY(take_merged_dots_apart(*computation));
+    HEDDLE_TRY(take_parted_softmaxes_apart(*computation));
     HEDDLE_TRY(take_sums_of_weights_apart(*computation));
     HEDDLE_TRY(write_outer_products_as_multiplications(*computation));
     computation->sort();

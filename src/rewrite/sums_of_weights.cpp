@@ -35,7 +35,7 @@ Softmaxes softmaxes_in(const Instruction* x) {
       continue;
     }
     const bool passes_on = hlo::is_elementwise(at->opcode()) || at->is(Opcode::transpose) ||
-                           at->is(Opcode::reshape) || at->is(Opcode::copy);
+                           at->is(Opcode::reshape) || at->is(Opcode::copy) || at->is(Opcode::slice);
     if (!passes_on) continue;
     for (const Instruction* operand : at->operands())
       if (hlo::is_floating(operand->shape().type()) && seen.insert(operand).second)
@@ -68,6 +68,7 @@ int linear_operand(const Instruction* x) {
     case Opcode::transpose:
     case Opcode::reshape:
     case Opcode::copy:
+    case Opcode::slice:
     case Opcode::divide:
       return 0;
     case Opcode::convert:

@@ -461,8 +461,21 @@ std::vector<Expected> fused() {
        {"differential_grad", "differential_grad.simplified", "differential_dropped_grad",
         "differential_in_bf16_grad", "differential_of_halves_grad"})
     all.push_back({name, 2, 2});
-  all.push_back({"shares_of_three", 3, 0});
-  all.push_back({"shares_of_three_grad", 3, 3});
+  for (const char* name : {"weights_of_half_the_heads_taken_off",
+                           "weights_of_every_other_head_taken_off", "weights_of_pairs_of_heads"})
+    all.push_back({name, 2, 0});
+  for (const char* name :
+       {"weights_of_half_the_heads_taken_off_grad",
+        "weights_of_half_the_heads_taken_off_grad.simplified",
+        "weights_of_every_other_head_taken_off_grad",
+        "weights_of_every_other_head_taken_off_grad.simplified", "weights_of_pairs_of_heads_grad",
+        "weights_of_pairs_of_heads_grad.simplified"})
+    all.push_back({name, 2, 2});
+  for (const char* name : {"shares_of_three", "weights_of_thirds_of_heads_that_share_keys"})
+    all.push_back({name, 3, 0});
+  for (const char* name :
+       {"shares_of_three_grad", "weights_of_thirds_of_heads_that_share_keys_grad"})
+    all.push_back({name, 3, 3});
   for (const char* name :
        {"attention_or_means_grad", "attention_or_means_grad.simplified", "scan_of_chosen_layers",
         "scan_of_chosen_layers.simplified", "chosen_scan_grad", "chosen_scan_grad.simplified"})
@@ -506,7 +519,8 @@ std::vector<Expected> left_alone() {
                            "shared_scores_and_dropout",
                            "heads_share_scores_but_biases",
                            "probabilities_returned",
-                           "weights_of_half_the_heads_taken_off",
+                           "values_of_parts_of_the_keys",
+                           "weights_of_heads_used_twice",
                            "differential_rounded_after",
                            "exponentials_of_both_kinds",
                            "exponentials_times_two_numbers",

@@ -20,7 +20,9 @@ from forms.form import FORMS
 
 
 SIMPLIFIED = {"dropped_by_keys_of_keys_grad", "attention_or_means_grad", "causal_or_full_grad", "one_of_three_in_groups_grad",
-              "dropped_or_not_grad", "differential_grad", "exponentials_masked_grad", "scan_of_chosen_layers", "chosen_scan_grad", "chosen_twice_grad"}
+              "dropped_or_not_grad", "differential_grad", "exponentials_masked_grad", "scan_of_chosen_layers", "chosen_scan_grad", "chosen_twice_grad",
+              "weights_of_half_the_heads_taken_off_grad", "weights_of_every_other_head_taken_off_grad",
+              "weights_of_pairs_of_heads_grad"}
 
 
 def simplified(lowered):

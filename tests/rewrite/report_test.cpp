@@ -86,7 +86,7 @@ TEST(Report, NamesWhatNeedsTheWeights) {
 }
 
 TEST(Report, NamesThePartOfTheWeightsThatIsMultiplied) {
-  const Rewritten programs = rewritten(program_text("forms/weights_of_half_the_heads_taken_off"));
+  const Rewritten programs = rewritten(program_text("forms/values_of_parts_of_the_keys"));
   EXPECT_NE(programs.reasons().find("values are multiplied by parts of the weights (%slice"),
             std::string::npos)
       << programs.reasons();

@@ -190,3 +190,30 @@ def differential_of_nearly_equal_weights(q, k, v, *_):
 def differential_of_cells(q, k, v, q2, k2, _, share):
     p = jax.nn.softmax(scores(q, k)) - share * jax.nn.softmax(scores(q2, k2))
     return jnp.einsum("bhqk,bkhd->bqhd", p, v)
+
+
+# Heads of one product in two parts, the weights of one taken off the other's.
+
+def heads_of_parts(random):
+    return [normal(random, B, Q, 2 * H, 8), normal(random, B, K, 2 * H, 8), normal(random, B, K, H, 16), normal(random, H),
+            random.random((B, 2 * H, Q, K)) < 0.6, normal(random, 2 * H)]
+
+
+@trap(heads_of_parts, grad=(0, 1, 2, 3))
+def differential_of_one_product(q, k, v, share, mask, _):
+    p = jax.nn.softmax(jnp.where(mask, scores(q, k), -1e30))
+    return jnp.einsum("bhqk,bkhd->bqhd", p[:, :H] - share[:, None, None] * p[:, H:], v)
+
+
+@trap(heads_of_parts, grad=(0, 1, 2, 3, 5))
+def differential_of_pairs_beside_sinks(q, k, v, share, mask, sinks):
+    s = jnp.where(mask, scores(q, k), -1e30)
+    p = jax.nn.softmax(jnp.concatenate([s, jnp.broadcast_to(sinks[:, None, None], (B, 2 * H, Q, 1))], -1))[..., :-1]
+    p = p.reshape(B, H, 2, Q, K)
+    return jnp.einsum("bhqk,bkhd->bqhd", p[:, :, 0] - share[:, None, None] * p[:, :, 1], v)
+
+
+@trap(heads_of_parts, grad=(0, 1, 2, 3))
+def differential_of_parts_returned(q, k, v, share, mask, _):
+    p = jax.nn.softmax(jnp.where(mask, scores(q, k), -1e30))
+    return jnp.einsum("bhqk,bkhd->bqhd", p[:, ::2] - share[:, None, None] * p[:, 1::2], v), p.sum(-2)

@@ -13,10 +13,17 @@ def probabilities_returned(q, k, v):
     return jnp.einsum("bhqk,bkhd->bqhd", p, v), p
 
 
-@form(QB, KB, shape(B, K, H // 2, D), shape())
-def weights_of_half_the_heads_taken_off(q, k, v, share):
+@form(QB, KB, VB, VB)
+def values_of_parts_of_the_keys(q, k, v, w):
+    """Each part alone is no softmax."""
     p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
-    return jnp.einsum("bhqk,bkhd->bqhd", p[:, ::2] - share * p[:, 1::2], v)
+    return tuple(jnp.einsum("bhqk,bkhd->bqhd", p[..., keys], x[:, keys]) for x, keys in ((v, slice(None, 4)), (w, slice(4, None))))
+
+
+@form(QB, KB, shape(B, K, 4, D))
+def weights_of_heads_used_twice(q, k, v):
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
+    return jnp.einsum("bhqk,bkhd->bqhd", p[:, :4] - 0.3 * p[:, 2:], v)
 
 
 @form(QB, KB, VB)

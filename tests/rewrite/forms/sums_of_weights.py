@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from forms.dropout import dropped
-from forms.form import B, D, H, K, KB, OB, Q, QB, VB, both, causal, form, shape, softmax
+from forms.form import B, D, H, K, KB, OB, Q, QB, V, VB, both, causal, form, shape, softmax
 
 NUMBER = shape(H, 1, 1)
 
@@ -61,3 +61,37 @@ def differential_rounded_after(q, k, v, q2, k2):
 def differential_returned(q, k, v, q2, k2):
     p = weights(q, k) - 0.5 * weights(q2, k2)
     return weighed(p, v), p
+
+
+# Heads of one product, of which some weights are taken off others'.
+
+V_OF_HALF, O_OF_HALF, SHARE = shape(B, K, H // 2, V), shape(B, Q, H // 2, V), shape(H // 2, 1, 1)
+
+
+@both(QB, KB, V_OF_HALF, SHARE, out=O_OF_HALF)
+def weights_of_half_the_heads_taken_off(q, k, v, share):
+    p = weights(q, k, causal(offset=4))
+    return weighed(p[:, :H // 2] - share * p[:, H // 2:], v)
+
+
+@both(QB, KB, V_OF_HALF, SHARE, shape(H), out=O_OF_HALF)
+def weights_of_every_other_head_taken_off(q, k, v, share, sinks):
+    s = jnp.where(causal(offset=4), jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    s = jnp.concatenate([s, jnp.broadcast_to(sinks[:, None, None], (B, H, Q, 1))], -1)
+    p = softmax(s)[..., :-1]
+    return weighed(p[:, ::2] - share * p[:, 1::2], v)
+
+
+@both(QB, KB, V_OF_HALF, SHARE, shape(2, dtype=jnp.uint32), out=O_OF_HALF)
+def weights_of_pairs_of_heads(q, k, v, share, key):
+    """The pairs an axis of their own."""
+    p = weights(q, k, causal(offset=4)).reshape(B, H // 2, 2, Q, K)
+    p = p[:, :, 0] - share * p[:, :, 1]
+    return weighed(dropped(p, jax.random.wrap_key_data(key), p.shape), v)
+
+
+@both(QB, shape(B, K, D), shape(B, K, H // 3, V), out=shape(B, Q, H // 3, V))
+def weights_of_thirds_of_heads_that_share_keys(q, k, v):
+    p = softmax(jnp.einsum("bqhd,bkd->bhqk", q, k) * D**-0.5)
+    one, two, three = jnp.split(p, 3, 1)
+    return weighed(one - 0.3 * two + 0.1 * three, v)
