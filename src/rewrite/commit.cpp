@@ -321,8 +321,17 @@ class Writer {
     for (const WeightFactor& factor : factors) {
       HEDDLE_ASSIGN(Instruction * by,
                     carrier_.carry(instructions_.at(factor.place.x), factor.place.frame, home));
-      HEDDLE_ASSIGN(by, converted(by, wide));
+      const bool is_predicate = by->shape().type() == hlo::ElementType::pred;
+      if (!is_predicate) {
+        HEDDLE_ASSIGN(by, converted(by, wide));
+      }
       HEDDLE_ASSIGN(by, reordered(elements_, {by, flat(factor.place.at)}, array.labels));
+      if (is_predicate) {
+        HEDDLE_ASSIGN(Instruction * zero,
+                      hlo::make_splat(*x->computation(), wide, 0, x->shape().dims()));
+        HEDDLE_ASSIGN(x, hlo::make_select(by, x, zero));
+        continue;
+      }
       HEDDLE_ASSIGN(
           x, hlo::make_binary(factor.divides ? hlo::Opcode::divide : hlo::Opcode::multiply, x, by));
     }

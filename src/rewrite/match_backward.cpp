@@ -297,6 +297,7 @@ class Backward {
   /// The same of factor `i` of the weights.
   std::optional<double> factor_by_factor(const Core& core, const Element& place, size_t i) {
     const WeightFactor& by = core.factors[i];
+    if (by.place.x->shape().type() == hlo::ElementType::pred) return std::nullopt;
     const Index labels = flat(place.at), own = flat(by.place.at);
     if (labels.size() != own.size() || !without(labels, own).empty()) return std::nullopt;
     const std::vector<Var> summed = without(flat(region_.anchor().at), own);
@@ -423,11 +424,13 @@ class Backward {
     if (direct.empty() || direct.size() == value.size()) return std::nullopt;
     std::optional<AtomId> d;
     Product kept;
+    const Product of_rows = row_indicators_of(algebra_, region_, softmax_.score, direct[0].factors);
     for (const Power& p : direct[0].factors) {
       const Atom& atom = algebra_.at(p.atom);
       const auto& of_mask = softmax_.score.mask.indicators;
       const bool masks = std::find(of_mask.begin(), of_mask.end(), p.atom) != of_mask.end();
-      if (atom.kind == AtomKind::indicator && !masks) kept.push_back({p.atom, 1});
+      const bool is_of_row = std::find(of_rows.begin(), of_rows.end(), p) != of_rows.end();
+      if (atom.kind == AtomKind::indicator && !masks && !is_of_row) kept.push_back({p.atom, 1});
       if (atom.kind == AtomKind::sum && p.exponent == 1 && p.atom != softmax_.score.dot) d = p.atom;
     }
     const std::vector<WeighedGradient> weighed =
@@ -483,8 +486,18 @@ class Backward {
   std::vector<WeighedGradient> with_factors(const Monomial& term,
                                             const std::vector<WeighedGradient>& weighed) {
     std::vector<WeighedGradient> all;
+    const Poly of_rows = {{1, row_indicators_of(algebra_, region_, softmax_.score, term.factors)}};
     for (const WeighedGradient& by : weighed) {
-      all.push_back(by);
+      const auto add = [&](const Product& numbers) {
+        const Product beside = algebra_.multiply({{1, numbers}}, of_rows)[0].factors;
+        const auto factors =
+            weight_factors(algebra_, beside, flat(region_.anchor().at), softmax_.score.keys);
+        if (!factors) return;
+        all.push_back(by);
+        all.back().beside = beside;
+        all.back().factors = *factors;
+      };
+      add({});
       const Poly rest =
           algebra_.multiply({{1, elements_of(algebra_, term.factors)}},
                             {{1, inverse_of(elements_of(algebra_, by.product[0].factors))}});
@@ -494,12 +507,7 @@ class Backward {
         if (later.size() != 1) continue;
         const Poly left =
             algebra_.multiply(rest, {{1, inverse_of(elements_of(algebra_, later[0].factors))}});
-        const auto factors = weight_factors(algebra_, left[0].factors, flat(region_.anchor().at),
-                                            softmax_.score.keys);
-        if (!factors || !tried.insert(left[0].factors).second) continue;
-        all.push_back(by);
-        all.back().beside = left[0].factors;
-        all.back().factors = *factors;
+        if (tried.insert(left[0].factors).second) add(left[0].factors);
       }
     }
     return all;

@@ -100,7 +100,9 @@ Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region
       if (p.exponent != 1 || algebra.at(p.atom).kind != AtomKind::sum) continue;
       const auto values = values_of(algebra, softmax, axes, p.atom);
       if (!values) continue;
-      const Poly of_rows = {{1, elements_of(algebra, value[0].factors)}};
+      const Poly of_rows = algebra.multiply(
+          {{1, elements_of(algebra, value[0].factors)}},
+          {{1, row_indicators_of(algebra, region, softmax.score, value[0].factors)}});
       Product beside = of_rows[0].factors;
       beside.insert(beside.end(), values->of_keys.begin(), values->of_keys.end());
       const auto factors = weight_factors(algebra, beside, axes, softmax.score.keys);

@@ -186,7 +186,8 @@ Result<std::vector<WeightFactor>> Planner::local_factors(std::vector<WeightFacto
                    "%{}, a factor of the weights, is another for each key and query head of a key "
                    "head",
                    factor.place.x->name());
-    if (!data_type(factor.place.x->shape().type()))
+    const ElementType type = factor.place.x->shape().type();
+    if (type != ElementType::pred && !data_type(type))
       return error(Code::graph_not_supported,
                    "%{}, a factor of the weights, has elements of type {}", factor.place.x->name(),
                    hlo::name(factor.place.x->shape().type()));

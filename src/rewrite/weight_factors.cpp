@@ -17,7 +17,9 @@ std::optional<WeightFactors> weight_factors(const Algebra& algebra, const Produc
   WeightFactors factors;
   for (const Power& p : product) {
     const Atom& atom = algebra.at(p.atom);
-    if (atom.kind != AtomKind::element || std::abs(p.exponent) > kMaxExponent) return std::nullopt;
+    const bool is_of_rows = atom.kind == AtomKind::indicator && !varies(atom.element, keys);
+    if ((atom.kind != AtomKind::element && !is_of_rows) || std::abs(p.exponent) > kMaxExponent)
+      return std::nullopt;
     const Index labels = flat(atom.element.at);
     if (std::any_of(labels.begin(), labels.end(), [&](Var v) {
           return std::find(scores.begin(), scores.end(), v) == scores.end();
@@ -34,6 +36,19 @@ Product elements_of(const Algebra& algebra, const Product& product) {
   std::copy_if(product.begin(), product.end(), std::back_inserter(elements),
                [&](const Power& p) { return algebra.at(p.atom).kind == AtomKind::element; });
   return elements;
+}
+
+Product row_indicators_of(const Algebra& algebra, const Region& region, const Score& score,
+                          const Product& product) {
+  Product found;
+  const auto& of_mask = score.mask.indicators;
+  std::copy_if(product.begin(), product.end(), std::back_inserter(found), [&](const Power& p) {
+    const Atom& atom = algebra.at(p.atom);
+    return atom.kind == AtomKind::indicator && !varies(atom.element, score.keys) &&
+           std::find(of_mask.begin(), of_mask.end(), p.atom) == of_mask.end() &&
+           !region.depends_on_scores(atom.element);
+  });
+  return found;
 }
 
 }  // namespace heddle::rewrite

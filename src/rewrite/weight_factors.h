@@ -1,17 +1,18 @@
 // What a program multiplies its weights by after the softmax, as a mask of heads does. A number of
 // each row or head goes over to O and dO, one of each key to V and dV, where it is a thousandth of
-// the work and no rows x keys are needed for it.
+// the work and no rows x keys are needed for it. So does a predicate of rows without which they are
+// 0.
 #pragma once
 
 #include <optional>
 #include <vector>
 
-#include "rewrite/algebra.h"
+#include "rewrite/softmax.h"
 
 namespace heddle::rewrite {
 
 struct WeightFactor {
-  Element place;
+  Element place;  // a predicate stands for 1 where it holds, else for 0, whatever it multiplies
   bool divides = false;
   friend bool operator==(const WeightFactor&, const WeightFactor&) = default;
 };
@@ -33,5 +34,10 @@ std::optional<WeightFactors> weight_factors(const Algebra& algebra, const Produc
 
 /// The powers of elements in `product`.
 Product elements_of(const Algebra& algebra, const Product& product);
+
+/// The indicators in `product` that are of rows, and neither of a mask of the scores nor made of
+/// them.
+Product row_indicators_of(const Algebra& algebra, const Region& region, const Score& score,
+                          const Product& product);
 
 }  // namespace heddle::rewrite

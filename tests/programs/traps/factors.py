@@ -217,3 +217,37 @@ def differential_of_pairs_beside_sinks(q, k, v, share, mask, sinks):
 def differential_of_parts_returned(q, k, v, share, mask, _):
     p = jax.nn.softmax(jnp.where(mask, scores(q, k), -1e30))
     return jnp.einsum("bhqk,bkhd->bqhd", p[:, ::2] - share[:, None, None] * p[:, 1::2], v), p.sum(-2)
+
+
+# Rows whose weights are dropped whole.
+
+def rows_dropped(random):
+    q, k, v = heads(random)
+    mask = random.random((B, 1, Q, K)) < 0.6
+    mask[0, 0, 2] = mask[1, 0, 4] = False
+    return [q, k, v, mask, random.random((B, Q)) < 0.6]
+
+
+@trap(rows_dropped, grad=(0, 1, 2))
+def weights_of_rows_without_keys_dropped(q, k, v, mask, _):
+    p = jax.nn.softmax(jnp.where(mask, scores(q, k), -jnp.inf))
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(mask.any(-1, keepdims=True), p, 0.0), v)
+
+
+@trap(rows_dropped, grad=(0, 1, 2))
+def weights_of_filled_rows_dropped(q, k, v, mask, rows):
+    p = jax.nn.softmax(jnp.where(mask, scores(q, k), -1e30))
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(rows[:, None, :, None], p, 0.0), v)
+
+
+@trap(rows_dropped, grad=(0, 1, 2))
+def weights_of_other_rows_a_half(q, k, v, mask, rows):
+    p = jax.nn.softmax(jnp.where(mask, scores(q, k), -1e30))
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(rows[:, None, :, None], p, 0.5), v)
+
+
+@trap(rows_dropped)
+def unread_rows_of_no_numbers(q, k, v, mask, rows):
+    q = jnp.where(rows[..., None, None], q, jnp.nan)
+    p = jax.nn.softmax(jnp.where(mask, scores(q, k), -1e30))
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(rows[:, None, :, None], p, 0.0), v)

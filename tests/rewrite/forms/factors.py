@@ -114,3 +114,24 @@ def layers_weighed_by_heads(x, weights, of_heads):
 
 SCANNED = shape(B, Q, H * D), shape(3, 4, H * D, H * D), shape(3, H)
 FORMS["scan_weighed_by_heads"] = (jax.grad(layers_weighed_by_heads, (0, 1, 2)), SCANNED)
+
+
+def shown(mask, p, otherwise=0.0):
+    """Weights of rows that see a key."""
+    return jnp.where(mask.any(-1, keepdims=True), p, otherwise)
+
+
+@both(QB, KB, VB, shape(B, 1, Q, K, dtype=jnp.bool_), out=OB)
+def weights_of_rows_without_keys_dropped(q, k, v, mask):
+    return weighed(shown(mask, softmax(jnp.where(mask, jnp.einsum("bqhd,bkhd->bhqk", q, k), -jnp.inf))), v)
+
+
+@both(QB, KB, VB, shape(B, 1, Q, K, dtype=jnp.bool_), shape(H), shape(2, dtype=jnp.uint32), out=OB)
+def weights_of_filled_rows_dropped_and_weighed(q, k, v, mask, of_heads, key):
+    p = shown(mask, softmax(jnp.where(mask, jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)))
+    return weighed(dropped(p, jax.random.wrap_key_data(key), p.shape) * of_heads[:, None, None], v)
+
+
+@both(QB, KB, VB, shape(B, Q, dtype=jnp.bool_), out=OB)
+def weights_of_chosen_rows(q, k, v, rows):
+    return weighed(jnp.where(rows[:, None, :, None], weights(q, k), 0.0), v)

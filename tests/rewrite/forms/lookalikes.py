@@ -43,6 +43,18 @@ def rows_without_keys(q, k, v):
     return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
 
 
+@form(QB, KB, VB, shape(B, Q, dtype=jnp.bool_))
+def weights_of_other_rows_a_half(q, k, v, rows):
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(rows[:, None, :, None], p, 0.5), v)
+
+
+@form(QB, KB, VB)
+def weights_of_rows_by_their_scores(q, k, v):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k)
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(s.max(-1, keepdims=True) > 0.5, softmax(s), 0.0), v)
+
+
 @form(QB, KB, VB)
 def masked_after_softmax(q, k, v):
     p = jnp.where(causal(), softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k)), 0.0)
