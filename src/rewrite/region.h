@@ -99,6 +99,11 @@ class Region {
   const Poly* known_value(const Element& place);
   /// Of an element whose elementwise operands have known values.
   Poly expand(const Element& element);
+  /// Whether a select replaces what is no number, or an infinity, and there is none but weights of
+  /// rows without keys, which become 0 as in a call.
+  bool guards_numbers(const Element& select);
+  /// Whether the softmax's exponentials go into it.
+  bool is_made_of_weights(const Element& element) const;
   /// Operand `i` of a sum.
   Poly addend(const Element& sum, int i);
   /// Finds the scores that are a product of queries and keys with others, and terms beside them.

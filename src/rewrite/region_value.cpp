@@ -52,6 +52,24 @@ bool is_plain(const Algebra& algebra, const Poly& term) {
                      [&](const Power& p) { return algebra.at(p.atom).kind == AtomKind::element; });
 }
 
+/// Whether finite queries and keys make finite numbers of weights of these scores, but for those of
+/// rows without keys. What scores are divided by may be 0.
+bool are_finite(const Algebra& algebra, const Poly& scores) {
+  return std::all_of(scores.begin(), scores.end(), [&](const Monomial& m) {
+    return std::none_of(m.factors.begin(), m.factors.end(), [&](const Power& p) {
+      const Atom& atom = algebra.at(p.atom);
+      return p.exponent < 0 || (atom.kind == AtomKind::function && atom.function != Opcode::tanh);
+    });
+  });
+}
+
+/// Whether it is one product of queries and keys, times a number that makes it no larger.
+bool is_product(const Algebra& algebra, const Poly& value) {
+  return value.size() == 1 && std::abs(value[0].coefficient) <= 1 && value[0].factors.size() == 1 &&
+         value[0].factors[0].exponent == 1 &&
+         algebra.at(value[0].factors[0].atom).kind == AtomKind::sum;
+}
+
 }  // namespace
 
 const Poly* Region::known_value(const Element& place) {
@@ -145,6 +163,7 @@ Poly Region::expand(const Element& e) {
     case Opcode::divide:
       return algebra_.multiply(factor(e, 0), algebra_.function(Opcode::divide, operand(1)));
     case Opcode::select: {
+      if (guards_numbers(e)) return operand(2);
       const Poly p = operand(0);
       const Poly not_p = algebra_.add(Algebra::constant(1), algebra_.scale(p, -1));
       return algebra_.add(algebra_.multiply(p, operand(1)), algebra_.multiply(not_p, operand(2)));
@@ -185,6 +204,40 @@ Poly Region::expand(const Element& e) {
     default:
       return algebra_.element(e);
   }
+}
+
+bool Region::guards_numbers(const Element& select) {
+  const Element predicate = operand_of(elements_, select, 0);
+  if (!predicate.x->is(Opcode::compare)) return false;
+  const Element x = operand_of(elements_, predicate, 0), y = operand_of(elements_, predicate, 1);
+  const bool asks_for_no_number = predicate.x->direction() == "NE" && key_of(x) == key_of(y) &&
+                                  constant_of(value(operand_of(elements_, select, 1))) == 0.0;
+  const auto bound = elements_.splat(y.frame, y.x);
+  const bool asks_for_infinity = predicate.x->direction() == "EQ" && bound && std::isinf(*bound);
+  if (!(asks_for_no_number || asks_for_infinity) || !find(x.frame, x.x)) return false;
+  if (!is_made_of_weights(x)) return is_product(algebra_, value(x));
+  const Poly weights = value(anchor_), of = value(x);
+  return of.size() == 1 && std::any_of(of[0].factors.begin(), of[0].factors.end(), [&](Power p) {
+           const Atom& atom = algebra_.at(p.atom);
+           const bool is_own = weights.size() == 1 &&
+                               std::find(weights[0].factors.begin(), weights[0].factors.end(), p) !=
+                                   weights[0].factors.end();
+           return atom.kind == AtomKind::weight && is_own &&
+                  are_finite(algebra_, algebra_.at_poly(atom.argument));
+         });
+}
+
+bool Region::is_made_of_weights(const Element& element) const {
+  std::vector<const Instruction*> work{element.x};
+  std::set<const Instruction*> seen{element.x};
+  while (!work.empty()) {
+    const Instruction* x = work.back();
+    work.pop_back();
+    if (x == anchor_.x) return true;
+    for (const Instruction* operand : x->operands())
+      if (find(element.frame, operand) && seen.insert(operand).second) work.push_back(operand);
+  }
+  return false;
 }
 
 Poly Region::addend(const Element& sum, int i) {

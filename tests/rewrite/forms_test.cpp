@@ -505,13 +505,16 @@ std::vector<Expected> fused() {
         "biases_of_heads_and_of_entries_grad", "biases_and_dropout_grad", "equal_axes_biases_grad"})
     all.push_back({name, 1, 2});
   all.push_back({"normalised_over_queries", 1, 1});  // as a gradient of values is
-  for (const char* name : {"biases_of_heads_and_of_entries", "biases_and_dropout",
-                           "weights_of_rows_without_keys_dropped",
-                           "weights_of_filled_rows_dropped_and_weighed", "weights_of_chosen_rows"})
+  for (const char* name :
+       {"biases_of_heads_and_of_entries", "biases_and_dropout",
+        "weights_of_rows_without_keys_dropped", "weights_of_filled_rows_dropped_and_weighed",
+        "weights_of_chosen_rows", "weights_that_are_no_numbers_dropped",
+        "weights_and_scores_made_numbers"})
     all.push_back({name, 1, 0});
   for (const char* name :
        {"weights_of_rows_without_keys_dropped_grad",
-        "weights_of_filled_rows_dropped_and_weighed_grad", "weights_of_chosen_rows_grad"})
+        "weights_of_filled_rows_dropped_and_weighed_grad", "weights_of_chosen_rows_grad",
+        "weights_that_are_no_numbers_dropped_grad", "weights_and_scores_made_numbers_grad"})
     all.push_back({name, 1, 1});
   return all;
 }
@@ -527,6 +530,8 @@ std::vector<Expected> left_alone() {
                            "probabilities_returned",
                            "values_of_parts_of_the_keys",
                            "weights_of_other_rows_a_half",
+                           "weights_of_scores_divided_by_nothing_dropped",
+                           "weights_that_are_no_numbers_a_half",
                            "weights_of_rows_by_their_scores",
                            "weights_of_heads_used_twice",
                            "differential_rounded_after",

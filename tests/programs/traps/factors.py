@@ -251,3 +251,15 @@ def unread_rows_of_no_numbers(q, k, v, mask, rows):
     q = jnp.where(rows[..., None, None], q, jnp.nan)
     p = jax.nn.softmax(jnp.where(mask, scores(q, k), -1e30))
     return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(rows[:, None, :, None], p, 0.0), v)
+
+
+@trap(rows_dropped, grad=(0, 1, 2))
+def weights_made_numbers(q, k, v, mask, _):
+    p = jax.nn.softmax(jnp.where(mask, scores(q, k), -jnp.inf))
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.nan_to_num(p), v)
+
+
+@trap(lambda r: [*rows_dropped(r), np.array([0, 1, 0.5], np.float32)], grad=(0, 1, 2))
+def weights_of_scores_divided_by_nothing_made_numbers(q, k, v, mask, _, temperatures):
+    p = jax.nn.softmax(jnp.where(mask, scores(q, k) / temperatures[:, None, None], -jnp.inf))
+    return 1 + jnp.einsum("bhqk,bkhd->bqhd", jnp.where(jnp.isnan(p), 0.0, p), v)

@@ -135,3 +135,15 @@ def weights_of_filled_rows_dropped_and_weighed(q, k, v, mask, of_heads, key):
 @both(QB, KB, VB, shape(B, Q, dtype=jnp.bool_), out=OB)
 def weights_of_chosen_rows(q, k, v, rows):
     return weighed(jnp.where(rows[:, None, :, None], weights(q, k), 0.0), v)
+
+
+@both(QB, KB, VB, shape(B, 1, Q, K, dtype=jnp.bool_), out=OB)
+def weights_that_are_no_numbers_dropped(q, k, v, mask):
+    p = softmax(jnp.where(mask, jnp.einsum("bqhd,bkhd->bhqk", q, k), -jnp.inf))
+    return weighed(jnp.where(jnp.isnan(p), 0, p), v)
+
+
+@both(QB, KB, VB, shape(B, 1, Q, K, dtype=jnp.bool_), out=OB)
+def weights_and_scores_made_numbers(q, k, v, mask):
+    s = jnp.nan_to_num(jnp.einsum("bqhd,bkhd->bhqk", q * D**-0.5, k))
+    return weighed(jnp.nan_to_num(softmax(jnp.where(mask, s, -jnp.inf))), v)

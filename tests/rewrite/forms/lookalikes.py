@@ -55,6 +55,19 @@ def weights_of_rows_by_their_scores(q, k, v):
     return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(s.max(-1, keepdims=True) > 0.5, softmax(s), 0.0), v)
 
 
+@form(QB, KB, VB, shape(H, 1, 1))
+def weights_of_scores_divided_by_nothing_dropped(q, k, v, temperatures):
+    """A divisor of 0 makes rows that see keys no numbers, too."""
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k) / temperatures)
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(jnp.isnan(p), 0, p), v)
+
+
+@form(QB, KB, VB, shape(B, 1, Q, K, dtype=jnp.bool_))
+def weights_that_are_no_numbers_a_half(q, k, v, mask):
+    p = softmax(jnp.where(mask, jnp.einsum("bqhd,bkhd->bhqk", q, k), -jnp.inf))
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(jnp.isnan(p), 0.5, p), v)
+
+
 @form(QB, KB, VB)
 def masked_after_softmax(q, k, v):
     p = jnp.where(causal(), softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k)), 0.0)
