@@ -70,6 +70,7 @@ BY_LENGTH = (j < LENGTHS[1][:, None, None, None]) & (i < LENGTHS[0][:, None, Non
     ({"sink": SINK.astype(ml_dtypes.bfloat16), "mask": MASK}, {"sink": SINK.astype(ml_dtypes.bfloat16), "visible": MASK}),
     ({"q_lengths": LENGTHS[0], "kv_lengths": LENGTHS[1].astype(np.int32)}, {"visible": BY_LENGTH}),
     ({"kv_lengths": LENGTHS[1]}, {"visible": j < LENGTHS[1][:, None, None, None]}),
+    ({"kv_lengths": np.array([2**32 + 3, 3 - 2**32])}, {"visible": j < np.array([S, 0])[:, None, None, None]}),
     ({"segment_ids": IDS}, {"visible": (IDS[0][:, :, None] == IDS[1][:, None])[:, None]}),
 ])
 def test_attention(options, expected, dtype):

@@ -378,6 +378,15 @@ def test_keys_beyond_their_length_do_not_leak():
         np.testing.assert_array_equal(got, expected)
 
 
+def test_lengths_beyond_i32_are_all_there_is():
+    arrays = operands()
+    expected = attention(*arrays, kv_lengths=jnp.array([S, 5]))
+    np.testing.assert_array_equal(attention(*arrays, kv_lengths=jnp.array([2**32 - 1, 5], jnp.uint32)), expected)
+    with enable_x64(True):
+        found = attention(*arrays, kv_lengths=jnp.array([2**32 + 3, 5]))
+    np.testing.assert_array_equal(found, expected)
+
+
 # ---- jax.nn.dot_product_attention
 
 # The residual is newer than JAX 0.5.

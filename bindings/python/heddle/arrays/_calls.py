@@ -15,6 +15,8 @@ from heddle.arrays._dtypes import BYTES, WORDS, numpy_dtype
 _ALIGNED = 0x100  # NPY_ARRAY_ALIGNED
 _NOTHING = nullcontext()
 KEPT = 1024  # plans of each op, the last that were used
+# What wider numbers are held to before they become i32: a length of 2^32 is all rows that there are, not none.
+LEAST_I32, MOST_I32 = -2**31, 2**31 - 1
 
 
 class Kind(NamedTuple):
@@ -185,7 +187,10 @@ class Inputs:
     def copied(self, arrays: dict[str, object]) -> dict[str, object]:
         """The arrays, those that the plan does not take as they lie replaced by copies."""
         for name, dtype in self.copies.items():
-            arrays[name] = _new.dense(f"{self.op}: {name}", arrays[name]).astype(numpy_dtype(dtype))
+            array = _new.dense(f"{self.op}: {name}", arrays[name])
+            if dtype == "i32":
+                array = array.clip(LEAST_I32, MOST_I32)
+            arrays[name] = array.astype(numpy_dtype(dtype))
         return arrays
 
     def _stream(self):

@@ -12,6 +12,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.typing import ArrayLike
 
 from heddle.arrays import _attention_graph
+from heddle.arrays._calls import LEAST_I32, MOST_I32
 from heddle.jax import _attention_mesh, _checks, _compat, _mesh, _scores
 from heddle.jax._attention_calls import Config, at_least_f32, keeps_apart, log_sum_exp
 
@@ -108,7 +109,7 @@ def _lengths(name, lengths, batch, ndim):
         raise TypeError(f"{OP}: {name} has dtype {lengths.dtype.name}, expected int32.")
     if lengths.shape != (batch,) and not (ndim == 3 and lengths.shape == ()):
         raise ValueError(f"{OP}: {name} has shape {lengths.shape}, expected ({batch},), one length a batch entry.")
-    return lengths.reshape(batch).astype(jnp.int32)
+    return _as_i32(lengths.reshape(batch))
 
 
 def _segments(segment_ids, extents, ndim):
@@ -122,8 +123,14 @@ def _segments(segment_ids, extents, ndim):
         if ids.shape != (b, length) and not (ndim == 3 and ids.shape == (length,)):
             raise ValueError(f"{OP}: segment_ids has shape {ids.shape}, expected ({b}, {length}), an id for each of the "
                              "positions.")
-        found.append(ids.reshape(shape).astype(jnp.int32))
+        found.append(_as_i32(ids.reshape(shape)))
     return found
+
+
+def _as_i32(x):
+    if jnp.iinfo(x.dtype).max > MOST_I32:
+        x = jnp.clip(x, max(LEAST_I32, jnp.iinfo(x.dtype).min), MOST_I32)
+    return x.astype(jnp.int32)
 
 
 def _dropout(dropout):

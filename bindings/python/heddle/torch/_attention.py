@@ -8,7 +8,7 @@ import torch
 from heddle import _checks
 from heddle.arrays import _attention_graph
 from heddle.arrays._attention_graph import LAYOUTS, OP
-from heddle.arrays._calls import flag, one_of
+from heddle.arrays._calls import LEAST_I32, MOST_I32, flag, one_of
 from heddle.torch import _calls
 from heddle.torch._attention_ops import attend
 
@@ -65,7 +65,7 @@ def _convert(tensors):
                 tensors[name] = tensors[name].to(dtype)
     for name, x in tensors.items():
         if x.dtype is torch.int64 and name in _attention_graph.READ_AS:
-            tensors[name] = x.to(torch.int32)
+            tensors[name] = x.clamp(LEAST_I32, MOST_I32).to(torch.int32)
         elif name == "sink" and x.dtype in (torch.float16, torch.bfloat16):
             tensors[name] = x.to(torch.float32)
 
