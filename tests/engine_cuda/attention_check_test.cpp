@@ -60,6 +60,35 @@ TEST(AttentionCheck, GradientsOfLogSumExpsOfF32AreTheGeneralKernels) {
       << lowering->description;
 }
 
+// Kernels know lists of numbers by their address alone; a sink is copied to such a one.
+TEST(AttentionCheck, ListsWithGapsAreNotReadAsIfTheyHadNone) {
+  const Case c{.features = {Feature::lengths, Feature::sink}};
+  const auto message = [](const problem::Problem& problem, const char* architecture) {
+    return lower(problem, *target_named(architecture)).status().message();
+  };
+  const auto spread = [](problem::AttentionSizes& sizes, problem::OperandId id, int dim) {
+    sizes.layout(id).strides[dim] = 3;
+  };
+  for (const char* architecture : {"sm_80", "sm_90a"}) {
+    problem::AttentionProblem forward = forward_of(c);
+    spread(forward.sizes, forward.structure.sink, 1);
+    const Result<Lowering> lowering = lower(forward, *target_named(architecture));
+    ASSERT_TRUE(lowering.is_ok()) << lowering.status().message();
+    EXPECT_NE(lowering->description.find("sink copied"), std::string::npos)
+        << lowering->description;
+    spread(forward.sizes, forward.structure.kv_lengths, 0);
+    EXPECT_NE(message(forward, architecture).find("cuda: sdpa seq_len_kv has dims"),
+              std::string::npos)
+        << message(forward, architecture);
+
+    AttentionBackwardProblem backward = backward_of(c);
+    EXPECT_EQ(message(backward, architecture), "");
+    spread(backward.sizes, backward.structure.d_sink, 1);
+    EXPECT_NE(message(backward, architecture).find("cuda: sdpa dSink has dims"), std::string::npos)
+        << message(backward, architecture);
+  }
+}
+
 TEST(AttentionCheck, HeadsWiderThanKernelsAreRefused) {
   const auto message = [](int qk, int v, const char* architecture) {
     const Case c{.qk_dim = qk, .v_dim = v, .length = 512};

@@ -77,9 +77,28 @@ Result<DataType> result_type_of_backward(const problem::AttentionBackwardStructu
                      {{structure.d_q, "dQ"}, {structure.d_k, "dK"}, {structure.d_v, "dV"}});
 }
 
+namespace {
+
+/// Of a list of numbers, which kernels know by its address alone.
+Status check_list(const problem::AttentionSizes& sizes, OperandId id, const char* role) {
+  if (id == kAbsent) return {};
+  const problem::OperandLayout& layout = sizes.layout(id);
+  for (int d = 0; d < layout.dims.rank(); ++d) {
+    if (layout.dims[d] > 1 && layout.strides[d] != 1)
+      return error(Code::graph_not_supported,
+                   "cuda: sdpa {} has dims {} and strides {}; kernels take numbers one beside the "
+                   "other",
+                   role, to_string(layout.dims), to_string(layout.strides));
+  }
+  return {};
+}
+
+}  // namespace
+
 Status check_sink(const problem::AttentionStructure& structure,
                   const problem::AttentionSizes& sizes) {
   HEDDLE_TRY(check_dtype(structure, structure.sink, "sink", {DataType::f32}));
+  HEDDLE_TRY(check_list(sizes, structure.sink, "sink"));
   if (structure.sink == kAbsent || sizes.layout(structure.sink).dims[1] == sizes.q_heads) return {};
   return error(Code::graph_not_supported, "cuda: sdpa sink is one for {} heads, expected one each",
                sizes.q_heads);
@@ -101,6 +120,10 @@ Status check_attention(const problem::AttentionStructure& structure,
     if (!takes_codes || !structure.type(id).holds_codes())
       HEDDLE_TRY(check_dtype(structure, id, role, {element}));
   HEDDLE_TRY(check_sink(structure, sizes));
+  HEDDLE_TRY(check_list(sizes, structure.q_lengths, "seq_len_q"));
+  HEDDLE_TRY(check_list(sizes, structure.kv_lengths, "seq_len_kv"));
+  for (const problem::OperandType& type : structure.operands)
+    HEDDLE_TRY(check_list(sizes, type.storage.offsets(), "ragged offset"));
   if (structure.qk_head_dim > kMostColumns || structure.v_head_dim > kMostValueColumns) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa head_dim {} (q, k) and {} (v); kernels take at most {} and {}",
@@ -159,6 +182,7 @@ Status check_backward(const problem::AttentionBackwardProblem& problem,
                  "huge; the kernel takes stats of these, for maxima are natural");
   }
   HEDDLE_TRY(check_attention(forward, problem.sizes));
+  HEDDLE_TRY(check_list(problem.sizes, structure.d_sink, "dSink"));
   HEDDLE_TRY(check_instructions(structure.d_dot, is_f32(forward)));
   for (const problem::LoadGradient& gradient : structure.load_gradients)
     HEDDLE_TRY(check_instructions(gradient.derivative, is_f32(forward)));

@@ -27,7 +27,7 @@ Result<DataType> result_type_of_backward(const problem::AttentionBackwardStructu
 Status check_dtype(const problem::AttentionStructure& structure, problem::OperandId id,
                    const char* role, std::initializer_list<DataType> allowed);
 
-/// Kernels read a sink for each head of queries, in f32.
+/// Kernels read a sink for each head of queries, in f32, one beside the other.
 Status check_sink(const problem::AttentionStructure& structure,
                   const problem::AttentionSizes& sizes);
 

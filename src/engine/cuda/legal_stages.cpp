@@ -181,7 +181,7 @@ class Legalisation {
     build_.before(std::move(step));
   }
 
-  /// One for each head, in f32.
+  /// One for each head, in f32, beside the next.
   void copy_sink() {
     CopyStep step;
     step.name = "sink";

@@ -16,8 +16,9 @@ WIDE_FLOATS = ("f64", *FLOATS)  # of q; and of what is added to its scores where
 INTEGERS = ("i32", "i64")
 LAYOUTS = ("BTNH", "BNTH")
 DIFFERENTIABLE = ("q", "k", "v", "bias", "sink")
-# Of which operands a graph takes any strides.
-LAID = dict.fromkeys(("bias", "mask", "sink", "q_lengths", "kv_lengths", "q_segments", "kv_segments"), "anyhow")
+# Of which operands a graph takes any strides; lengths are lists to a GPU's kernels.
+LAID = dict.fromkeys(("bias", "mask", "sink", "q_segments", "kv_segments"), "anyhow") | dict.fromkeys(
+    ("q_lengths", "kv_lengths"), "densely")
 # What a graph takes no arrays of, and what these are converted to.
 READ_AS = {"sink": {"f16": "f32", "bf16": "f32"}, **{name: {"i64": "i32"} for name in (
     "q_lengths", "kv_lengths", "q_segments", "kv_segments")}}
