@@ -49,6 +49,10 @@ TEST(Fp8ForwardSm90, SaysWhatItDoesNotTake) {
   problem::Fp8AttentionProblem strided = fp8_of(of(128, 128));
   strided.sizes.layout(strided.structure.attention.q).strides[2] += 8;
   EXPECT_NE(why_not(strided).find("multiples of 16 bytes"), std::string::npos);
+  problem::Fp8AttentionProblem apart = fp8_of(of(128, 128, {Feature::lengths}));
+  EXPECT_EQ(why_not(apart), "");
+  apart.sizes.layout(apart.structure.attention.kv_lengths).strides[0] = 3;
+  EXPECT_NE(refusal(apart).find("sdpa seq_len_kv has dims"), std::string::npos) << refusal(apart);
   EXPECT_NE(refusal(fp8_of(of(128, 128, {Feature::bias}))).find("scores are changed"),
             std::string::npos);
 }

@@ -52,6 +52,8 @@ MASK = (torch.arange(B * T * S).reshape(B, 1, T, S) * 7 % 11 > 3) | (j == 0)
     ({"sink": (N,), "causal": True}, {"sink": (N,), "visible": j <= i}),
     ({"window": (2, 1), "causal": "bottom_right"}, {"visible": (j <= i + S - T) & (j >= i + S - T - 2)}),
     ({"kv_lengths": torch.tensor([S, 4])}, {"visible": j < torch.tensor([S, 4])[:, None, None, None]}),
+    ({"kv_lengths": torch.tensor([[S, 1], [4, 2]], dtype=torch.int32)[:, 0]},
+     {"visible": j < torch.tensor([S, 4])[:, None, None, None]}),
     ({"kv_lengths": torch.tensor([2**32 + 3, 4])}, {"visible": j < torch.tensor([S, 4])[:, None, None, None]}),
 ])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -104,6 +104,15 @@ Status check_sink(const problem::AttentionStructure& structure,
                sizes.q_heads);
 }
 
+Status check_lists_of_lengths(const problem::AttentionStructure& structure,
+                              const problem::AttentionSizes& sizes) {
+  HEDDLE_TRY(check_list(sizes, structure.q_lengths, "seq_len_q"));
+  HEDDLE_TRY(check_list(sizes, structure.kv_lengths, "seq_len_kv"));
+  for (const problem::OperandType& type : structure.operands)
+    HEDDLE_TRY(check_list(sizes, type.storage.offsets(), "ragged offset"));
+  return {};
+}
+
 Status check_lengths(const problem::AttentionSizes& sizes, int64_t most) {
   if (sizes.q_length_to_plan_for() <= most && sizes.kv_length_to_plan_for() <= most) return {};
   return error(Code::graph_not_supported,
@@ -120,10 +129,7 @@ Status check_attention(const problem::AttentionStructure& structure,
     if (!takes_codes || !structure.type(id).holds_codes())
       HEDDLE_TRY(check_dtype(structure, id, role, {element}));
   HEDDLE_TRY(check_sink(structure, sizes));
-  HEDDLE_TRY(check_list(sizes, structure.q_lengths, "seq_len_q"));
-  HEDDLE_TRY(check_list(sizes, structure.kv_lengths, "seq_len_kv"));
-  for (const problem::OperandType& type : structure.operands)
-    HEDDLE_TRY(check_list(sizes, type.storage.offsets(), "ragged offset"));
+  HEDDLE_TRY(check_lists_of_lengths(structure, sizes));
   if (structure.qk_head_dim > kMostColumns || structure.v_head_dim > kMostValueColumns) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa head_dim {} (q, k) and {} (v); kernels take at most {} and {}",

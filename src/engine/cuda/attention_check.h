@@ -31,6 +31,10 @@ Status check_dtype(const problem::AttentionStructure& structure, problem::Operan
 Status check_sink(const problem::AttentionStructure& structure,
                   const problem::AttentionSizes& sizes);
 
+/// Kernels read lengths and offsets one beside the other.
+Status check_lists_of_lengths(const problem::AttentionStructure& structure,
+                              const problem::AttentionSizes& sizes);
+
 /// Whether a kernel that counts up to `most` rows of queries, and as many keys, takes the lengths.
 Status check_lengths(const problem::AttentionSizes& sizes, int64_t most);
 /// Of Hopper's kernels, which find the bounds of a batch entry once.

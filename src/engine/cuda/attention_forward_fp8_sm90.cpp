@@ -49,6 +49,7 @@ Status check(const AttentionStructure& s, const AttentionSizes& z, const Attenti
     return error(Code::graph_not_supported,
                  "cuda: sdpa_fp8 has {} bounds on visible keys; the kernel takes at most {}",
                  s.bounds.size(), attention::kMaxBounds);
+  HEDDLE_TRY(check_lists_of_lengths(s, z));
   return check_lengths(z, kMostRowsSm90);
 }
 
