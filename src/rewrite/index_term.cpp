@@ -103,9 +103,13 @@ class Reader {
     if ((!is_whole && !is_wide_floating(x->shape().type())) || ++operations_ > kMaxOperations)
       return std::nullopt;
     if (x->is(Opcode::convert)) {
-      if (is_whole || (x->operand(0)->shape().type() != ElementType::s32 && !is_rounding(x)))
-        return std::nullopt;
-      return read(operand(0));
+      const bool of_whole = x->operand(0)->shape().type() == ElementType::s32;
+      if (is_whole || (!of_whole && !is_rounding(x))) return std::nullopt;
+      auto term = read(operand(0));
+      // Distances that a type of 16 bits rounds are other numbers.
+      const auto exact = static_cast<double>(largest_exact(x->shape().type()));
+      if (term && of_whole && !(largest(*term) <= exact)) return std::nullopt;
+      return term;
     }
     const auto mode = mode_of(x->opcode());
     if (!mode) return std::nullopt;

@@ -45,6 +45,12 @@ masked_by(causal_in_bf16, q=320, k=320, b=1, h=1)(
     lambda: jnp.arange(320, dtype=jnp.bfloat16)[:, None], lambda: jnp.arange(320, dtype=jnp.bfloat16)[None])
 
 
+@trap(lambda r: heads(r, q=4, k=620, b=1, h=1), grad=(0, 1, 2))
+def distances_rounded_to_bf16(q, k, v):
+    distances = (jnp.arange(620) - jnp.arange(4)[:, None]).astype(jnp.bfloat16)
+    return weighed(scores(q, k) + (distances * jnp.bfloat16(0.25)).astype(jnp.float32), v)
+
+
 @trap(lambda r: [*heads(r), r.integers(0, 2, (B, K)).astype(np.int32)], grad=(0, 1, 2))
 def unsigned_mask_less_one(q, k, v, mask):
     bias = (mask.astype(jnp.uint8) - 1).astype(jnp.float32) * 1e9
