@@ -55,8 +55,10 @@ def judge(original, fused, exact, others, coarse=(), unit=0.0, overflowed=False)
     verdict.finite = float(finite.mean()) if finite.size else 1.0
     if not finite.any():
         return verdict
+    broken = finite & np.all([np.isfinite(x) for x in others], axis=0) & ~np.isfinite(fused)
     # A zero may be what a select makes of a NaN: of scores of +inf, say, whose weights are all dropped.
-    broken = finite & np.all([np.isfinite(x) for x in others], axis=0) & ~np.isfinite(fused) & (original != 0)
+    if overflowed:
+        broken &= original != 0
     compared = finite & np.isfinite(fused)
     unknown = (compared & ~np.isfinite(exact)).any(-1)  # an f32 may hold what overflows in no f64, and the other way round
     # Values that are not compared are 0 in all of them, and an evaluation that gives none counts as the original.

@@ -87,6 +87,10 @@ class TestJudge:
         assert not verdict.wrong
         assert verdict.finite == 0.95
         assert given(rows(), original * np.nan).finite == 0
+        empty = rows()
+        empty[3] = 0
+        assert given(empty, fused=np.where(empty == 0, np.nan, empty)).rows_wrong == 1
+        assert not given(empty, fused=np.where(empty == 0, np.nan, empty), overflowed=True).wrong
 
     def test_types_shapes_and_whole_numbers(self):
         same = rows().astype(np.float32)
