@@ -106,10 +106,12 @@ class Reader {
       const bool of_whole = x->operand(0)->shape().type() == ElementType::s32;
       if (is_whole || (!of_whole && !is_rounding(x))) return std::nullopt;
       auto term = read(operand(0));
-      // Distances that a type of 16 bits rounds are other numbers.
-      const auto exact = static_cast<double>(largest_exact(x->shape().type()));
-      if (term && of_whole && !(largest(*term) <= exact)) return std::nullopt;
-      return term;
+      if (!term || !term->has_index()) return term;
+      // Distances, and their products, that a narrower type rounds are other numbers.
+      const int64_t exact = largest_exact(x->shape().type());
+      const bool rounds = of_whole ? !(largest(*term) <= static_cast<double>(exact))
+                                   : largest_exact(x->operand(0)->shape().type()) > exact;
+      return rounds ? std::nullopt : std::move(term);
     }
     const auto mode = mode_of(x->opcode());
     if (!mode) return std::nullopt;

@@ -1,7 +1,10 @@
 // The normal form of a region's elements.
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <vector>
 
+#include "rewrite/arithmetic.h"
 #include "rewrite/region.h"
 #include "rewrite/score.h"
 #include "rewrite/steps.h"
@@ -68,6 +71,30 @@ bool is_product(const Algebra& algebra, const Poly& value) {
   return value.size() == 1 && std::abs(value[0].coefficient) <= 1 && value[0].factors.size() == 1 &&
          value[0].factors[0].exponent == 1 &&
          algebra.at(value[0].factors[0].atom).kind == AtomKind::sum;
+}
+
+/// Whether arithmetic on positions is rounded to a narrower type: distances in the hundreds become
+/// other numbers there, and are no terms that a call computes.
+bool rounds_positions(const Instruction* convert) {
+  const auto exact = [](const Instruction* x) { return largest_exact(x->shape().type()); };
+  if (exact(convert->operand(0)) <= exact(convert)) return false;
+  std::vector<const Instruction*> work{convert->operand(0)};
+  std::set<const Instruction*> seen{work[0]};
+  constexpr size_t kMost = 64;
+  while (!work.empty() && seen.size() < kMost) {
+    const Instruction* x = work.back();
+    work.pop_back();
+    if (x->is(Opcode::iota)) return true;
+    const bool goes_on = x->is(Opcode::convert) || x->is(Opcode::add) || x->is(Opcode::subtract) ||
+                         x->is(Opcode::multiply) || x->is(Opcode::negate) || x->is(Opcode::abs) ||
+                         x->is(Opcode::minimum) || x->is(Opcode::maximum) ||
+                         x->is(Opcode::broadcast) || x->is(Opcode::reshape) ||
+                         x->is(Opcode::transpose);
+    if (!goes_on) continue;
+    for (const Instruction* operand : x->operands())
+      if (seen.insert(operand).second) work.push_back(operand);
+  }
+  return false;
 }
 
 }  // namespace
@@ -151,7 +178,7 @@ Poly Region::expand(const Element& e) {
   const auto operand = [&](int i) { return value(operand_of(elements_, e, i)); };
   switch (x->opcode()) {
     case Opcode::convert:
-      return is_rounding(x) ? operand(0) : algebra_.element(e);
+      return is_rounding(x) && !rounds_positions(x) ? operand(0) : algebra_.element(e);
     case Opcode::add:
       return sum_of(addend(e, 0), addend(e, 1));
     case Opcode::subtract:

@@ -51,6 +51,24 @@ def distances_rounded_to_bf16(q, k, v):
     return weighed(scores(q, k) + (distances * jnp.bfloat16(0.25)).astype(jnp.float32), v)
 
 
+@trap(lambda r: heads(r, q=4, k=620, b=1, h=1), grad=(0, 1, 2))
+def distances_of_floats_rounded_to_bf16(q, k, v):
+    distances = (jnp.arange(620) - jnp.arange(4)[:, None]).astype(jnp.float32).astype(jnp.bfloat16)
+    return weighed(scores(q, k) + distances.astype(jnp.float32) * 0.25, v)
+
+
+@trap(lambda r: heads(r, q=4, k=620, b=1, h=1), grad=(0, 1, 2))
+def products_of_distances_rounded_to_bf16(q, k, v):
+    distances = (jnp.arange(620) - jnp.arange(4)[:, None]).astype(jnp.float32)
+    return weighed(scores(q, k) + (distances * 0.3).astype(jnp.bfloat16).astype(jnp.float32), v)
+
+
+@trap(lambda r: heads(r, q=4, k=200, b=1, h=1), grad=(0, 1, 2))
+def distances_multiplied_in_bf16(q, k, v):
+    distances = (jnp.arange(200) - jnp.arange(4)[:, None]).astype(jnp.bfloat16)
+    return weighed(scores(q, k) + (distances * jnp.bfloat16(0.7)).astype(jnp.float32), v)
+
+
 @trap(lambda r: [*heads(r), r.integers(0, 2, (B, K)).astype(np.int32)], grad=(0, 1, 2))
 def unsigned_mask_less_one(q, k, v, mask):
     bias = (mask.astype(jnp.uint8) - 1).astype(jnp.float32) * 1e9
