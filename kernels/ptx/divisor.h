@@ -3,22 +3,22 @@
 
 namespace heddle {
 
-/// What numbers below 2^31 are divided by. kCounted by the host: (n * multiplier) >> (31 + shift),
-/// where 2^(31 + shift) / divisor, rounded up, leaves less than a unit of the quotient; else as a
-/// division takes it.
+/// What numbers below 2^31 are divided by. kCounted by the host: (n * multiplier) >> shift, where
+/// 2^shift / divisor, rounded up, leaves less than a unit of the quotient; else as a division takes
+/// it.
 template <bool kCounted>
 struct Divisor {
   unsigned multiplier, shift;
 
   static constexpr Divisor of(int divisor) {
     const auto d = static_cast<unsigned long long>(divisor > 1 ? divisor : 1);
-    unsigned shift = 0;
-    while ((1ull << shift) < d) ++shift;
-    return {static_cast<unsigned>(((1ull << (31 + shift)) + d - 1) / d), shift};
+    unsigned shift = 31;
+    while ((1ull << (shift - 31)) < d) ++shift;
+    return {static_cast<unsigned>(((1ull << shift) + d - 1) / d), shift};
   }
   constexpr int quotient(int n) const {
     const unsigned long long product = 1ull * static_cast<unsigned>(n) * multiplier;
-    return static_cast<int>(product >> (31 + shift));
+    return static_cast<int>(product >> shift);
   }
 };
 template <>

@@ -140,61 +140,86 @@ struct RopeArguments : RowsArguments {
   Real scale;
 };
 
+/// What strides are counted in: 32 bits hold nearly all, and a product with one is an instruction.
+template <bool kWide>
+struct StrideType {
+  using Type = unsigned;
+};
+template <>
+struct StrideType<true> {
+  using Type = unsigned long long;
+};
+
 /// One number for each batch entry, i32 or i64; may be null.
+template <typename Stride>
 struct EntryNumbers {
   void* data;
-  long long stride;
+  Stride stride;
   int are_64_bit;
 };
 
 /// Q, K or V of new tokens.
+template <typename Stride>
 struct NewRows {
   const void* data;
-  long long stride[3];  ///< batch, head, row
-  const void* weight;   ///< of the norm, where there is one
-  long long weight_stride;
+  Stride stride[3];  ///< batch, head, row
+};
+
+/// Where they go: Q's result, or a cache, dense or a ring [batch, heads, rows, ...], or paged
+/// [blocks, heads, rows, ...].
+template <typename Stride>
+struct AppendedRows {
+  void* data;
+  Stride stride[3];
+  int rows;
+};
+
+/// What a norm multiplies by.
+struct NormWeight {
+  const void* data;
+  long long stride;
   double epsilon;
 };
 
-/// Rows of K or of V that are kept, and where they were before (`past`, null if nowhere). Dense and
-/// in rings [batch, heads, rows, ...], paged [blocks, heads, rows, ...].
+/// Of K or of V, what is no new row: where rows were before (`past`, null if nowhere), where pages
+/// are, and by what codes are numbers.
+template <typename Stride>
 struct CacheArguments {
-  void* data;
-  long long stride[3];
-  int rows, past_rows;  ///< of an entry, or of a block
-  int blocks, pages;
   const void* table;  ///< [batch, pages]
   long long table_stride[2];
   int table_is_64_bit;
+  int blocks, pages;
   int carried;                ///< rows that are not new are written, too
   const float* scales;        ///< of codes
   long long scale_stride[2];  ///< head, column
   const void* past;
-  long long past_stride[3];
+  Stride past_stride[3];
+  int past_rows;  ///< of an entry, or of a block
 };
 
-/// Q, K and V of new tokens: problem::CacheAppendProblem. What a row reads lies together: each line
-/// of arguments that a launch is the first to read took 0.06 us (one H200).
+/// Q, K and V of new tokens: problem::CacheAppendProblem. What every row reads comes first: each
+/// line of arguments that a launch is the first to read took 0.06 us (one H200). kWide: strides
+/// have 64 bits.
+template <bool kWide>
 struct CacheAppendArguments {
+  using Stride = typename StrideType<kWide>::Type;
   int append_blocks;  ///< the first of the grid; one more writes lengths, others carry rows over
-  int head_blocks;    ///< of a token
-  Divisor<true> by_head_blocks, by_length;
-  int q_heads, kv_heads, length, batch, capacity;
-  long long total_offset;
-  EntryNumbers total_lengths, new_lengths;
+  int batch;
+  Divisor<true> by_heads, by_length;
+  int heads;  ///< rows of a token: q_heads, none if Q is not wanted, and twice kv_heads
+  int q_heads, kv_heads, length;
+  int total_offset;
+  EntryNumbers<Stride> total_lengths, new_lengths;
+  NewRows<Stride> from[3];     ///< Q, K, V
+  AppendedRows<Stride> to[3];  ///< Q, K, V
   const void *cosines, *sines;
-  long long cosine_stride[2], sine_stride[2];  ///< row, column
-  long long table_rows;
+  Stride cosine_stride[2], sine_stride[2];  ///< row, column
+  int table_rows, capacity;
   const void* positions;
-  long long position_stride[2];  ///< batch, row
-  NewRows q;
-  void* q_out;  ///< may be null
-  long long q_out_stride[3];
-  NewRows k;
-  CacheArguments k_cache;
-  NewRows v;
-  CacheArguments v_cache;
-  EntryNumbers lengths_q, lengths_kv;
+  long long position_stride[2];     ///< batch, row
+  NormWeight norm[2];               ///< Q, K
+  CacheArguments<Stride> cache[2];  ///< K, V
+  EntryNumbers<Stride> lengths_q, lengths_kv;
 };
 
 inline constexpr int kFewHostValues = 8, kMaxHostValues = 144;

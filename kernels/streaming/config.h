@@ -97,8 +97,10 @@ struct CacheAppendConfig {
   Element cosine = Element::f32, sine = Element::f32;
   int qk_dim = 128, v_dim = 128;
   int rope_dim = 0;
-  int run = 4;  ///< columns that a thread takes at once: 4, or 1, or 2 beside codes of 4 bits
-  bool aligned = true;       ///< whether runs lie on their size
+  /// Columns an access, aligned to their size: 4, 2 or 1; of rope_dim / 2 a divisor.
+  int run = 4;
+  int table_run = 4;         ///< of a table, up to as many; 1 whatever its column stride
+  bool wide = false;         ///< strides have 64 bits
   bool interleaved = false;  ///< pairs (2j, 2j+1), else (j, j + rope_dim/2)
   bool paged = false, ring = false;
   bool caches = true;  ///< else Q alone is rotated
@@ -106,5 +108,13 @@ struct CacheAppendConfig {
   /// Of numbers of batch entries, or rows; 0: there are none.
   int new_length_bits = 0, total_length_bits = 0, position_bits = 0;
 };
+
+/// Threads that take a row of so many columns, two runs each at least: a power of two, a warp at
+/// most.
+constexpr int append_lanes(int columns, int run) {
+  int lanes = 1;
+  while (lanes < 32 && lanes * 2 * run < columns) lanes *= 2;
+  return lanes;
+}
 
 }  // namespace heddle::streaming

@@ -184,14 +184,20 @@ RopeFacts facts_of(const RopeProblem& problem) {
 CacheAppendFacts facts_of(const CacheAppendProblem& problem) {
   const CacheAppendStructure& s = problem.structure;
   CacheAppendFacts facts{.is_empty = is_empty(problem.sizes.layout(s.q)),
-                         .alignment = kMostAlignment};
-  tensors(
-      [&](const char*, OperandId id, Use) {
-        if (id != kAbsent)
-          facts.alignment =
-              std::min(facts.alignment, alignment_of(s.type(id), problem.sizes.layout(id)));
-      },
-      s);
+                         .alignment = kMostAlignment,
+                         .table_alignment = kMostAlignment};
+  const auto align = [&](OperandId id, int& least) {
+    if (id != kAbsent) least = std::min(least, alignment_of(s.type(id), problem.sizes.layout(id)));
+  };
+  tensors([&](const char*, OperandId id, Use) { align(id, facts.alignment); }, s);
+  for (const OperandId table : {s.cosines, s.sines}) {
+    align(table, facts.table_alignment);
+    if (table != kAbsent && problem.sizes.layout(table).strides[3] != 1) facts.table_alignment = 1;
+  }
+  for (const OperandLayout& layout : problem.sizes.layouts) {
+    for (int d = 0; d < layout.dims.rank(); ++d)
+      facts.has_wide_strides |= layout.dims[d] > 1 && layout.strides[d] > UINT32_MAX;
+  }
   return facts;
 }
 

@@ -76,6 +76,9 @@ struct RopeFacts {
 struct CacheAppendFacts {
   bool is_empty = false;  ///< nothing to append and no rows of Q
   int alignment = 1;      ///< OperandFacts::alignment of the tensors, the least
+  /// Of the tables to rotate by, the least; 1 where their columns are no neighbours.
+  int table_alignment = 1;
+  bool has_wide_strides = false;  ///< one has more than 32 bits
 
   friend bool operator==(const CacheAppendFacts&, const CacheAppendFacts&) = default;
 };

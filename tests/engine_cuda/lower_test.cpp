@@ -192,7 +192,7 @@ TEST(Lower, ScoresAreWrittenByTheGeneralKernels) {
 TEST(Lower, RefusesWhatNoCacheIsWrittenAsOrOf) {
   EXPECT_EQ(lowered(append_of({}), "sm_90a")->description, "cache append, runs of 4, sm_90a");
   EXPECT_EQ(lowered(append_of({.gap = 1}), "sm_90a")->description,
-            "cache append, runs of 1 off their size, sm_90a");
+            "cache append, runs of 1, sm_90a");
   const auto refusal = [](const CacheAppendCase& c) {
     return lowered(append_of(c), "sm_90a").status().message();
   };

@@ -174,6 +174,7 @@ problem::CacheAppendProblem append_of(const CacheAppendCase& c) {
     const OperandId id = dense(c.cache, {paged ? kBatch * kRows / kBlock : kBatch, kHeads,
                                          paged ? kBlock : kRows, type.elements_of(c.head_dim)});
     s.type(id) = type;
+    if (c.far_apart) problem.sizes.layouts.back().strides[0] = int64_t{1} << 33;
     return id;
   };
   s.past_k = cache(), s.past_v = cache(), s.k_cache = cache(), s.v_cache = cache();
@@ -182,8 +183,11 @@ problem::CacheAppendProblem append_of(const CacheAppendCase& c) {
   if (c.norms) s.q_norm = s.k_norm = dense(c.x, {1, 1, 1, c.head_dim});
   s.rope_dim = c.rope_dim;
   if (c.rope_dim > 0) {
-    s.cosines = dense(DataType::f32, {kRows, 1, 1, c.rope_dim / 2});
-    s.sines = dense(DataType::f32, {kRows, 1, 1, c.rope_dim / 2});
+    const int64_t half = c.rope_dim / 2, column = 1 + c.table_gap;
+    const auto table = [&] {
+      return add(DataType::f32, {kRows, 1, 1, half}, {half * column, 0, 0, column});
+    };
+    s.cosines = table(), s.sines = table();
   }
   if (c.interleaved) s.pairing = problem::Rope::Pairing::interleaved;
   if (c.positions) s.positions = dense(DataType::i64, {kBatch, 1, kLength, 1});

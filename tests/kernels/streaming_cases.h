@@ -50,7 +50,9 @@ struct CacheAppendCase {
   DataType cache = DataType::bf16;  ///< i8, u8 and f8e4m3 are codes
   bool packed = false, norms = false, interleaved = false, positions = false;
   problem::Storage::Kind storage = problem::Storage::Kind::dense;
-  int64_t gap = 0;  ///< elements between rows of Q, K and V
+  int64_t gap = 0;         ///< elements between rows of Q, K and V
+  int64_t table_gap = 0;   ///< between columns of tables
+  bool far_apart = false;  ///< entries of caches, by a stride of more than 32 bits
 };
 problem::CacheAppendProblem append_of(const CacheAppendCase& c);
 

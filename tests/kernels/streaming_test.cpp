@@ -105,7 +105,8 @@ TEST(CacheAppendKernels, Compile) {
       {.packed = true, .norms = true},
       {.x = f32, .cache = f32, .interleaved = true, .positions = true},
       {.head_dim = 256, .rope_dim = 64, .x = f16, .cache = i8, .packed = true},
-      {.cache = u8, .storage = Kind::ring},
+      {.cache = u8, .storage = Kind::ring, .table_gap = 1},
+      {.cache = u8, .gap = 1, .far_apart = true},
       {.cache = f8e4m3, .norms = true, .storage = Kind::paged},
       {.head_dim = 70, .rope_dim = 6, .cache = f32, .gap = 3},
       {.head_dim = 1024, .rope_dim = 0, .cache = u8, .gap = 1}};

@@ -126,11 +126,30 @@ TEST(Facts, OfAnAppendAreTheLeastAlignment) {
   p.structure.operands = {{DataType::bf16}, {DataType::bf16}};
   p.sizes.layouts = {{{1, 2, 3, 64}, {0, 192, 64, 1}}, {{1, 2, 3, 64}, {0, 192, 64, 1}}};
   p.structure.q = 0, p.structure.q_out = 1;
-  EXPECT_EQ(facts_of(p), (CacheAppendFacts{.is_empty = false, .alignment = 16}));
+  EXPECT_EQ(facts_of(p),
+            (CacheAppendFacts{.is_empty = false, .alignment = 16, .table_alignment = 16}));
   p.sizes.layouts[1].strides[2] = 68;
   EXPECT_EQ(facts_of(p).alignment, 4);
   p.sizes.layouts[0].dims[2] = 0;
   EXPECT_TRUE(facts_of(p).is_empty);
+}
+
+TEST(Facts, OfAnAppendTellTablesAndStridesApart) {
+  CacheAppendProblem p;
+  p.structure.operands = {{DataType::bf16}, {DataType::f32}, {DataType::f32}};
+  p.sizes.layouts = {{{2, 2, 3, 64}, {384, 192, 64, 1}},
+                     {{9, 1, 1, 32}, {32, 0, 0, 1}},
+                     {{9, 1, 1, 32}, {40, 0, 0, 1}}};
+  p.structure.q = 0, p.structure.cosines = 1, p.structure.sines = 2;
+  EXPECT_EQ(facts_of(p), (CacheAppendFacts{.alignment = 16, .table_alignment = 8}));
+  p.sizes.layouts[1].strides = {1024, 0, 0, 16};
+  EXPECT_EQ(facts_of(p).table_alignment, 1);
+  p.sizes.layouts[0].strides[0] = UINT32_MAX;
+  EXPECT_FALSE(facts_of(p).has_wide_strides);
+  p.sizes.layouts[0].strides[0] = int64_t{1} << 32;
+  EXPECT_TRUE(facts_of(p).has_wide_strides);
+  p.sizes.layouts[0].dims[0] = 1;
+  EXPECT_FALSE(facts_of(p).has_wide_strides);
 }
 
 }  // namespace

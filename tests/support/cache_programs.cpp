@@ -189,7 +189,8 @@ class Draw {
     const int64_t half = structure_.integer(1, columns_ / 2);
     const int64_t table_rows = 3 * past_rows_ + rows_ + 1;
     for (const auto& [name, id] : {std::pair{"cosines", &op_.cosines}, {"sines", &op_.sines}}) {
-      *id = tensor(name, structure_.one_of({io_, DataType::f32}), {table_rows, 1, 1, half}, false);
+      *id = tensor(name, structure_.one_of({io_, DataType::f32}), {table_rows, 1, 1, half},
+                   half > 1 && wants(0.3));
       program_.fill(*id, [&] { return random_.uniform(-1, 1); });
     }
     if (wants(options_.interleaved)) op_.pairing = graph::RopePairing::interleaved;

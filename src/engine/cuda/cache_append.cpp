@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/rounding.h"
 #include "engine/cuda/config_source.h"
@@ -23,9 +24,9 @@ namespace {
 
 constexpr const char* kKernelName = "cache_append";
 constexpr int kThreads = 256, kWarps = kThreads / 32;
-/// Counted in 31 bits, whose divisions are products.
-constexpr int64_t kMostBlocks = INT32_MAX / 2;
-/// A row of f32 for each warp, in 48 KiB of shared memory.
+/// Counted in 31 bits, with the last block's.
+constexpr int64_t kMostRows = INT32_MAX - kThreads;
+/// Of a row: 32 of each thread of a warp.
 constexpr int kMostColumns = 1024;
 /// Blocks that carry rows over, of a processor: it has room for as many.
 constexpr int64_t kCarryingBlocks = 8;
@@ -65,6 +66,12 @@ bool holds_pairs(const CacheAppendStructure& s) {
          (s.type(s.k_cache).dtype == DataType::u8 || s.type(s.v_cache).dtype == DataType::u8);
 }
 
+/// Rows of a token: of Q, if it is wanted, K and V.
+int64_t heads_of(const CacheAppendProblem& problem) {
+  return (problem.structure.q_out == kAbsent ? 0 : problem.sizes.q_heads) +
+         (problem.structure.has_caches() ? 2 * problem.sizes.kv_heads : 0);
+}
+
 Status check(const CacheAppendProblem& problem) {
   const CacheAppendStructure& s = problem.structure;
   const CacheAppendSizes& z = problem.sizes;
@@ -99,24 +106,33 @@ Status check(const CacheAppendProblem& problem) {
         "cuda: cache_append keeps codes of 4 bits, of heads of {} and {} columns, expected "
         "even numbers of them",
         s.qk_head_dim, s.v_head_dim);
-  const int64_t heads = z.q_heads + 2 * z.kv_heads,
-                blocks = divide_up(std::max<int64_t>(heads, 1), int64_t{kWarps});
-  if (z.batch * z.length <= kMostBlocks / blocks) return {};
+  if (s.cosines != kAbsent && z.layout(s.cosines).dims[0] > INT32_MAX)
+    return error(Code::graph_not_supported,
+                 "cuda: cache_append rotates by tables of {} rows; they may have {}",
+                 z.layout(s.cosines).dims[0], INT32_MAX);
+  const int64_t heads = heads_of(problem);
+  if (z.batch * z.length <= kMostRows / std::max<int64_t>(heads, 1)) return {};
   return error(Code::graph_not_supported,
                "cuda: cache_append has {} x {} new rows of {} heads; a launch takes {} rows of "
-               "{} heads",
-               z.batch, z.length, heads, kMostBlocks, kWarps);
+               "heads",
+               z.batch, z.length, heads, kMostRows);
 }
 
+template <bool kWide>
 class CacheAppendLaunches final : public Launches {
+  using Arguments = streaming::CacheAppendArguments<kWide>;
+  using Stride = typename Arguments::Stride;
+
  public:
   CacheAppendLaunches(const CacheAppendProblem& problem, const streaming::CacheAppendConfig& config,
                       const Target& target)
-      : problem_(problem), each_(config.aligned ? config.run : 1) {
-    const int64_t heads = z().q_heads + (s().has_caches() ? 2 * z().kv_heads : 0);
-    arguments_.head_blocks = static_cast<int>(divide_up(heads, int64_t{kWarps}));
-    arguments_.append_blocks = static_cast<int>(z().batch * z().length) * arguments_.head_blocks;
-    arguments_.by_head_blocks = Divisor<true>::of(arguments_.head_blocks);
+      : problem_(problem), run_(config.run), table_run_(config.table_run) {
+    const int64_t rows = z().batch * z().length * heads_of(problem);
+    const int64_t lanes =
+        streaming::append_lanes(std::max(config.qk_dim, config.v_dim), config.run);
+    arguments_.append_blocks = static_cast<int>(divide_up(rows, kThreads / lanes));
+    arguments_.heads = static_cast<int>(heads_of(problem));
+    arguments_.by_heads = Divisor<true>::of(arguments_.heads);
     arguments_.by_length = Divisor<true>::of(static_cast<int>(z().length));
     if (s().has_caches() && !config.paged) {
       const int64_t rows = std::max(rows_of(s().k_cache), rows_of(s().v_cache));
@@ -129,11 +145,11 @@ class CacheAppendLaunches final : public Launches {
   Status execute(const Execution& at) const override {
     if (z().batch == 0) return {};
     HEDDLE_TRY(check_addresses(at.buffers));
-    streaming::CacheAppendArguments a = arguments_;
+    Arguments a = arguments_;
     bind(at.buffers, a);
-    HEDDLE_TRY(bind_cache("k", s().past_k, s().k_cache, at.buffers, a.k_cache));
-    HEDDLE_TRY(bind_cache("v", s().past_v, s().v_cache, at.buffers, a.v_cache));
-    const bool carries = a.k_cache.carried != 0 || a.v_cache.carried != 0;
+    HEDDLE_TRY(bind_cache("k", s().past_k, s().k_cache, at.buffers, a.to[kK], a.cache[0]));
+    HEDDLE_TRY(bind_cache("v", s().past_v, s().v_cache, at.buffers, a.to[kV], a.cache[1]));
+    const bool carries = a.cache[0].carried != 0 || a.cache[1].carried != 0;
     const Launch launch{
         .grid_x = static_cast<unsigned>(a.append_blocks + 1 + (carries ? carrying_blocks_ : 0)),
         .threads = kThreads};
@@ -141,6 +157,7 @@ class CacheAppendLaunches final : public Launches {
   }
 
  private:
+  static constexpr int kQ = 0, kK = 1, kV = 2;
   const CacheAppendStructure& s() const { return problem_.structure; }
   const CacheAppendSizes& z() const { return problem_.sizes; }
   int64_t rows_of(OperandId id) const { return z().layout(id).dims[2]; }
@@ -150,51 +167,56 @@ class CacheAppendLaunches final : public Launches {
     return layout.dims[d] == 1 ? 0 : layout.strides[d];
   }
   bool is_64_bit(OperandId id) const { return s().type(id).dtype == DataType::i64; }
-  template <size_t kCount>
-  void set_strides(OperandId id, long long (&to)[kCount], std::initializer_list<int> dims) const {
+  template <typename To, size_t kCount>
+  void set_strides(OperandId id, To (&to)[kCount], std::initializer_list<int> dims) const {
     size_t n = 0;
-    for (const int d : dims) to[n++] = id == kAbsent ? 0 : stride(id, d);
+    for (const int d : dims) to[n++] = id == kAbsent ? 0 : static_cast<To>(stride(id, d));
   }
 
   void set_sizes() {
-    streaming::CacheAppendArguments& a = arguments_;
+    Arguments& a = arguments_;
     a.batch = static_cast<int>(z().batch);
-    a.q_heads = static_cast<int>(z().q_heads);
+    a.q_heads = s().q_out == kAbsent ? 0 : static_cast<int>(z().q_heads);
     a.kv_heads = static_cast<int>(z().kv_heads);
     a.length = static_cast<int>(z().length);
     a.capacity = static_cast<int>(z().capacity);
-    a.total_offset = z().total_offset;
-    a.q.epsilon = z().q_epsilon;
-    a.k.epsilon = z().k_epsilon;
+    a.total_offset = static_cast<int>(z().total_offset);
     const OperandId k = s().is_packed() ? s().q : s().k, v = s().is_packed() ? s().q : s().v;
-    set_strides(s().q, a.q.stride, {0, 1, 2});
-    set_strides(k, a.k.stride, {0, 1, 2});
-    set_strides(v, a.v.stride, {0, 1, 2});
-    set_strides(s().q_out, a.q_out_stride, {0, 1, 2});
-    a.q.weight_stride = s().q_norm == kAbsent ? 0 : stride(s().q_norm, 3);
-    a.k.weight_stride = s().k_norm == kAbsent ? 0 : stride(s().k_norm, 3);
+    set_strides(s().q, a.from[kQ].stride, {0, 1, 2});
+    set_strides(k, a.from[kK].stride, {0, 1, 2});
+    set_strides(v, a.from[kV].stride, {0, 1, 2});
+    set_strides(s().q_out, a.to[kQ].stride, {0, 1, 2});
+    a.to[kQ].rows = a.length;
+    set_norm(s().q_norm, z().q_epsilon, a.norm[kQ]);
+    set_norm(s().k_norm, z().k_epsilon, a.norm[kK]);
     set_strides(s().cosines, a.cosine_stride, {0, 3});
     set_strides(s().sines, a.sine_stride, {0, 3});
-    if (s().cosines != kAbsent) a.table_rows = z().layout(s().cosines).dims[0];
+    if (s().cosines != kAbsent) a.table_rows = static_cast<int>(z().layout(s().cosines).dims[0]);
     set_strides(s().positions, a.position_stride, {0, 2});
     for (const auto& [id, numbers] : {std::pair{s().new_lengths, &a.new_lengths},
                                       {s().total_lengths, &a.total_lengths},
                                       {s().lengths_q, &a.lengths_q},
                                       {s().lengths_kv, &a.lengths_kv}}) {
       if (id == kAbsent) continue;
-      numbers->stride = stride(id, 0);
+      numbers->stride = static_cast<Stride>(stride(id, 0));
       numbers->are_64_bit = is_64_bit(id);
     }
-    set_cache(s().past_k, s().k_cache, a.k_cache);
-    set_cache(s().past_v, s().v_cache, a.v_cache);
+    set_cache(s().past_k, s().k_cache, a.to[kK], a.cache[0]);
+    set_cache(s().past_v, s().v_cache, a.to[kV], a.cache[1]);
   }
 
-  void set_cache(OperandId past, OperandId cache, streaming::CacheArguments& a) const {
+  void set_norm(OperandId weight, double epsilon, streaming::NormWeight& a) const {
+    if (weight != kAbsent) a.stride = stride(weight, 3);
+    a.epsilon = epsilon;
+  }
+
+  void set_cache(OperandId past, OperandId cache, streaming::AppendedRows<Stride>& to,
+                 streaming::CacheArguments<Stride>& a) const {
     if (cache == kAbsent) return;
     const OperandType& type = s().type(cache);
-    set_strides(cache, a.stride, {0, 1, 2});
+    set_strides(cache, to.stride, {0, 1, 2});
+    to.rows = static_cast<int>(rows_of(cache));
     set_strides(past, a.past_stride, {0, 1, 2});
-    a.rows = static_cast<int>(rows_of(cache));
     a.past_rows = past == kAbsent ? 0 : static_cast<int>(rows_of(past));
     if (const OperandId table = type.storage.page_table(); table != kAbsent) {
       a.blocks = static_cast<int>(z().layout(cache).dims[0]);
@@ -205,17 +227,18 @@ class CacheAppendLaunches final : public Launches {
     if (type.holds_codes()) set_strides(type.scales.operand, a.scale_stride, {1, 3});
   }
 
-  /// The least multiple that the address of an operand is to be of.
-  uintptr_t unit_of(OperandId id, bool is_tensor) const {
-    return static_cast<uintptr_t>(size_of(s().type(id).dtype) * (is_tensor ? each_ : 1));
+  /// The least multiple that the address of an operand is to be of, `together` elements of which
+  /// an access takes.
+  uintptr_t unit_of(OperandId id, int64_t together) const {
+    return static_cast<uintptr_t>(std::min<int64_t>(size_of(s().type(id).dtype) * together, 16));
   }
 
   Status check_addresses(std::span<void* const> buffers) const {
     Status status;
-    const auto check = [&](const char* label, OperandId id, bool is_tensor) {
+    const auto check = [&](const char* label, OperandId id, int64_t together) {
       if (!status.is_ok() || id == kAbsent) return;
       const auto address = reinterpret_cast<uintptr_t>(buffers[static_cast<size_t>(id)]);
-      const uintptr_t unit = unit_of(id, is_tensor);
+      const uintptr_t unit = unit_of(id, together);
       const auto count = element_count(z().layout(id).dims);
       if ((address != 0 || count == 0) && address % unit == 0) return;
       status = error(Code::invalid_variant_pack,
@@ -223,28 +246,30 @@ class CacheAppendLaunches final : public Launches {
                      "kernel planned for it",
                      label, address, unit);
     };
-    problem::operands(
-        [&](const char* label, OperandId id, problem::Use) { check(label, id, false); }, s());
-    problem::tensors([&](const char* label, OperandId id, problem::Use) { check(label, id, true); },
+    problem::operands([&](const char* label, OperandId id, problem::Use) { check(label, id, 1); },
+                      s());
+    problem::tensors([&](const char* label, OperandId id, problem::Use) { check(label, id, run_); },
                      s());
+    check("cosines", s().cosines, table_run_);
+    check("sines", s().sines, table_run_);
     return status;
   }
 
-  void bind(std::span<void* const> buffers, streaming::CacheAppendArguments& a) const {
+  void bind(std::span<void* const> buffers, Arguments& a) const {
     const auto buffer = [&](OperandId id) -> void* {
       return id == kAbsent ? nullptr : buffers[static_cast<size_t>(id)];
     };
-    a.q.data = buffer(s().q);
-    a.k.data = buffer(s().k);
-    a.v.data = buffer(s().v);
+    a.from[kQ].data = buffer(s().q);
+    a.from[kK].data = buffer(s().k);
+    a.from[kV].data = buffer(s().v);
     if (s().is_packed()) {
       const int64_t head = stride(s().q, 1) * size_of(s().type(s().q).dtype);
-      a.k.data = static_cast<const char*>(a.q.data) + z().q_heads * head;
-      a.v.data = static_cast<const char*>(a.k.data) + z().kv_heads * head;
+      a.from[kK].data = static_cast<const char*>(a.from[kQ].data) + z().q_heads * head;
+      a.from[kV].data = static_cast<const char*>(a.from[kK].data) + z().kv_heads * head;
     }
-    a.q_out = buffer(s().q_out);
-    a.q.weight = buffer(s().q_norm);
-    a.k.weight = buffer(s().k_norm);
+    a.to[kQ].data = buffer(s().q_out);
+    a.norm[kQ].data = buffer(s().q_norm);
+    a.norm[kK].data = buffer(s().k_norm);
     a.cosines = buffer(s().cosines);
     a.sines = buffer(s().sines);
     a.positions = buffer(s().positions);
@@ -255,17 +280,18 @@ class CacheAppendLaunches final : public Launches {
   }
 
   Status bind_cache(const char* label, OperandId past, OperandId cache,
-                    std::span<void* const> buffers, streaming::CacheArguments& a) const {
+                    std::span<void* const> buffers, streaming::AppendedRows<Stride>& to,
+                    streaming::CacheArguments<Stride>& a) const {
     if (cache == kAbsent) return {};
     const auto buffer = [&](OperandId id) -> void* {
       return id == kAbsent ? nullptr : buffers[static_cast<size_t>(id)];
     };
     const OperandType& type = s().type(cache);
-    a.data = buffer(cache);
+    to.data = buffer(cache);
     a.past = buffer(past);
     a.table = buffer(type.storage.page_table());
     a.scales = static_cast<const float*>(buffer(type.scales.operand));
-    a.carried = a.past == nullptr || a.past != a.data;
+    a.carried = a.past == nullptr || a.past != to.data;
     if (!a.carried || !type.storage.is_paged()) return {};
     return error(Code::invalid_variant_pack,
                  "cuda: cache_append: the pages of {} and those of its past are two buffers, "
@@ -274,22 +300,24 @@ class CacheAppendLaunches final : public Launches {
   }
 
   const CacheAppendProblem problem_;
-  const int64_t each_;
+  const int64_t run_, table_run_;
   int64_t carrying_blocks_ = 0;
-  streaming::CacheAppendArguments arguments_{};
+  Arguments arguments_{};
 };
 
+/// One block of a processor at least: else sm_80 is held to 32 registers, and spills in some.
 KernelUnit unit_of(const streaming::CacheAppendConfig& config) {
   return {
       kKernelName,
       fmt::format("#include \"streaming/cache_append.cuh\"\n"
                   "namespace heddle::streaming {{\n{}}}  // namespace heddle::streaming\n"
-                  "extern \"C\" __global__ void __launch_bounds__({})\n"
-                  "{}(const __grid_constant__ heddle::streaming::CacheAppendArguments "
+                  "extern \"C\" __global__ void __launch_bounds__({}, 1)\n"
+                  "{}(const __grid_constant__ heddle::streaming::CacheAppendArguments<{}> "
                   "arguments) {{\n"
                   "  heddle::streaming::CacheAppend<heddle::streaming::Config>::run(arguments);\n"
                   "}}\n",
-                  config_source<streaming::CacheAppendConfig>(config), kThreads, kKernelName),
+                  config_source<streaming::CacheAppendConfig>(config), kThreads, kKernelName,
+                  config.wide),
       summary_of<streaming::CacheAppendConfig>(config)};
 }
 
@@ -327,9 +355,12 @@ Result<streaming::CacheAppendConfig> configure_cache_append(const CacheAppendPro
   config.position_bits = bits(s.positions);
   config.paged = s.has_caches() && s.type(s.k_cache).storage.is_paged();
   config.ring = s.has_caches() && s.type(s.k_cache).storage.is_ring();
-  // Every row is a multiple of 4 elements, also of those that hold two columns.
-  config.aligned = problem::facts_of(problem).alignment % 4 == 0;
-  config.run = config.aligned ? 4 : holds_pairs(s) ? 2 : 1;
+  const problem::CacheAppendFacts facts = problem::facts_of(problem);
+  // Runs hold whole elements of rows, also of those that hold two columns, and of halves.
+  config.run = std::gcd(facts.alignment, 4);
+  if (config.rope_dim > 0) config.run = std::gcd(config.run, config.rope_dim / 2);
+  config.table_run = std::gcd(facts.table_alignment, config.run);
+  config.wide = facts.has_wide_strides;
   return config;
 }
 
@@ -337,9 +368,12 @@ Result<Lowering> lower_cache_append(const CacheAppendProblem& problem, const Tar
   HEDDLE_ASSIGN(const streaming::CacheAppendConfig config, configure_cache_append(problem));
   Lowering lowering;
   lowering.add_kernel(unit_of(config), kThreads);
-  lowering.description = fmt::format("cache append, runs of {}{}, {}", config.run,
-                                     config.aligned ? "" : " off their size", target.architecture);
-  lowering.launches = std::make_shared<const CacheAppendLaunches>(problem, config, target);
+  lowering.description =
+      fmt::format("cache append, runs of {}, {}", config.run, target.architecture);
+  if (config.wide)
+    lowering.launches = std::make_shared<const CacheAppendLaunches<true>>(problem, config, target);
+  else
+    lowering.launches = std::make_shared<const CacheAppendLaunches<false>>(problem, config, target);
   return lowering;
 }
 

@@ -277,7 +277,8 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("v_dim", c.v_dim);
   visit("rope_dim", c.rope_dim);
   visit("run", c.run);
-  visit("aligned", c.aligned);
+  visit("table_run", c.table_run);
+  visit("wide", c.wide);
   visit("interleaved", c.interleaved, "interleaved");
   visit("paged", c.paged, "paged");
   visit("ring", c.ring, "ring");

@@ -104,9 +104,9 @@ void note_arguments(CuKernel kernel, void** parameters) {
   const std::string& name = reinterpret_cast<Kernel*>(kernel)->name;
   if (name == "cache_append") {
     const auto& append =
-        *static_cast<const heddle::streaming::CacheAppendArguments*>(parameters[0]);
-    calls.appended_q = append.q.data, calls.appended_k = append.k.data,
-    calls.cache_k = append.k_cache.data;
+        *static_cast<const heddle::streaming::CacheAppendArguments<false>*>(parameters[0]);
+    calls.appended_q = append.from[0].data, calls.appended_k = append.from[1].data,
+    calls.cache_k = append.to[1].data;
   }
   if (name != "host_values") return;
   ++calls.host_values;
