@@ -25,12 +25,13 @@ struct AttentionCase {
   bool lengths = false;      ///< each sequence has its own
   bool rotates = false;      ///< queries and keys
   int64_t value_dim = 0;     ///< 0: as dim
+  bool drops = false;        ///< weights, as training does
 
   std::string words() const {
-    return fmt::format("{} d {}{}{}{}{}{}, {} x {}", name(dtype), dim,
+    return fmt::format("{} d {}{}{}{}{}{}{}, {} x {}", name(dtype), dim,
                        value_dim != 0 ? fmt::format("/{}", value_dim) : "", causal ? " causal" : "",
                        shares_keys ? " grouped" : "", lengths ? " lengths" : "",
-                       rotates ? " rope" : "", queries, keys);
+                       rotates ? " rope" : "", drops ? " dropout" : "", queries, keys);
   }
 };
 
@@ -45,6 +46,7 @@ class Builder {
   TensorId constant(std::string name, double value) {
     return graph_.add({.name = std::move(name), .dtype = kF32, .constant = value});
   }
+  const Dims& dims(TensorId tensor) const { return graph_[tensor].dims; }
   /// What no caller binds.
   TensorId made(std::string name, DataType dtype) {
     return graph_.add({.name = std::move(name), .dtype = dtype, .is_virtual = true});
@@ -95,6 +97,11 @@ class AttentionBuilder : public Builder {
       said.seq_len_q = tensor("q_lengths", DataType::i32, {kBatch, 1, 1, 1});
       said.seq_len_kv = tensor("kv_lengths", DataType::i32, {kBatch, 1, 1, 1});
     }
+    if (c_.drops) {
+      said.dropout.probability = 0.1;
+      said.dropout.seed = tensor("seed", DataType::i64, {1, 1, 1, 1});
+      said.dropout.offset = tensor("offset", DataType::i64, {1, 1, 1, 1});
+    }
     return said;
   }
 
@@ -130,6 +137,38 @@ Result<CommonGraph> backward(const AttentionCase& c) {
   op.attention = build.attributes();
   build.node("attention_backward", op);
   return build.finished("sdpa_backward " + c.words());
+}
+
+/// A step of a generation as GroupQueryAttention has it: a token's packed Q, K and V, rotated and
+/// put into caches, and its attention to them.
+Result<CommonGraph> step(const AttentionCase& c, DataType table) {
+  AttentionBuilder build("step", c);
+  const auto made = [&](const char* name, DataType dtype) { return build.made(name, dtype); };
+  graph::CacheAppend append;
+  const TensorId past = build.keys("past_k");
+  const int64_t key_heads = build.dims(past)[1];
+  append.q = build.tensor("qkv", c.dtype, {kBatch, kHeads + 2 * key_heads, c.queries, c.dim});
+  append.past_k = past, append.past_v = build.values("past_v");
+  append.present_k = build.keys("present_k"), append.present_v = build.values("present_v");
+  append.seq_len_kv = build.tensor("lengths", DataType::i32, {kBatch, 1, 1, 1});
+  append.seq_len_kv_offset = 1;
+  append.cosines = build.tensor("cosines", table, {c.keys, 1, 1, c.dim / 2});
+  append.sines = build.tensor("sines", table, {c.keys, 1, 1, c.dim / 2});
+  append.q_out = made("q", c.dtype);
+  append.lengths_q = made("lengths_q", DataType::i32);
+  append.lengths_kv = made("lengths_kv", DataType::i32);
+  build.node("append", append);
+  graph::Sdpa attention;
+  attention.q = append.q_out, attention.k = append.present_k, attention.v = append.present_v;
+  attention.o = build.results("o");
+  attention.attention = {.attn_scale = 1 / std::sqrt(static_cast<double>(c.dim)),
+                         .padding_mask = true,
+                         .seq_len_q = append.lengths_q,
+                         .seq_len_kv = append.lengths_kv,
+                         .diagonal_alignment = graph::DiagonalAlignment::bottom_right,
+                         .right_bound = 0};
+  build.node("attention", attention);
+  return build.finished(fmt::format("step {}, {} tables", c.words(), name(table)));
 }
 
 struct NormCase {
@@ -232,7 +271,12 @@ Result<std::vector<CommonGraph>> common_graphs() {
       add_attention({.dim = dim, .queries = 2048, .keys = 2048, .causal = causal, .lengths = true});
     }
     add_all_lengths({kBf16, 256, 0, 0, causal});
-    add(forward({kF32, 64, 2048, 2048, causal}));
+    for (int64_t dim : {64, 128, 256}) add_attention({kF32, dim, 2048, 2048, causal});
+    for (int64_t dim : {64, 128}) {
+      AttentionCase c{kBf16, dim, 0, 0, causal};
+      c.drops = true;
+      add_all_lengths(c);
+    }
   }
   // Latent attention (MLA), as models with it train.
   for (int64_t length : {512, 2048, 16384})
@@ -240,7 +284,12 @@ Result<std::vector<CommonGraph>> common_graphs() {
         {.dim = 192, .queries = length, .keys = length, .causal = true, .value_dim = 128});
   for (int64_t dim : {64, 128}) {
     add(forward({.dim = dim, .queries = 2048, .keys = 2048, .causal = true, .rotates = true}));
-    for (DataType dtype : {kBf16, kF16}) add_steps({dtype, dim});
+    for (DataType dtype : {kBf16, kF16}) {
+      add_steps({dtype, dim});
+      for (bool shares_keys : {false, true})
+        for (DataType table : {dtype, kF32})
+          add(step({dtype, dim, 1, 8192, false, shares_keys}, table));
+    }
   }
   // Rows of up to so many columns.
   for (int64_t columns : {1024, 2048, 4096, 8192}) {

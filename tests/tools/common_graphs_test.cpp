@@ -7,6 +7,8 @@
 
 #include "engine/cuda/lowering.h"
 #include "fusion/schedule.h"
+#include "gqa/operator.h"
+#include "graph/validate.h"
 #include "tools/graph_file.h"
 
 namespace heddle::tools {
@@ -41,12 +43,14 @@ struct Asked {
   const char* causal;  ///< as an attribute
   bool lengths = false;
   int64_t value_dim = 0;  ///< 0: as dim
+  bool drops = false;
   int64_t columns_of_values() const { return value_dim != 0 ? value_dim : dim; }
 };
 
 std::string attributes(const Asked& a, int uid) {
   return fmt::format(
-      R"("attn_scale":0.3,"diagonal_alignment":"top_left"{}{}}}]}})", a.causal,
+      R"("attn_scale":0.3,"diagonal_alignment":"top_left"{}{}{}}}]}})", a.causal,
+      a.drops ? R"(,"dropout":{"probability":0.25,"seed":8,"offset":9})" : "",
       a.lengths
           ? fmt::format(R"(,"padding_mask":true,"seq_len_q":{},"seq_len_kv":{})", uid, uid + 1)
           : "");
@@ -67,6 +71,9 @@ std::string beginning(const Asked& a, const char* statistics_dtype = "f32") {
       text += fmt::format(R"(,{{"uid":{},"name":"l{}","dtype":"i32","dims":[{},1,1,1]}})", uid, uid,
                           a.batch);
   }
+  for (const int uid : {8, 9})
+    if (a.drops)
+      text += fmt::format(R"(,{{"uid":{},"name":"w{}","dtype":"i64","dims":[1,1,1,1]}})", uid, uid);
   return text;
 }
 
@@ -99,9 +106,9 @@ class CommonGraphs : public ::testing::TestWithParam<const char*> {
     }
   }
   /// Whether a program that asks for it compiles nothing.
-  bool carry(const std::string& text) const {
-    const Result<graph::Graph> graph = graph_of(text, "asked");
-    EXPECT_TRUE(graph.is_ok()) << graph.status().message() << "\n" << text;
+  bool carry(const std::string& text) const { return carry(graph_of(text, "asked")); }
+  bool carry(const Result<graph::Graph>& graph) const {
+    EXPECT_TRUE(graph.is_ok()) << graph.status().message();
     const std::set<std::string> asked = sources_of(*graph, GetParam());
     EXPECT_FALSE(asked.empty());
     return std::includes(carried_.begin(), carried_.end(), asked.begin(), asked.end());
@@ -163,6 +170,60 @@ TEST_P(CommonGraphs, ServeATokenBehindACache) {
           for (const bool lengths : {false, true}) {
             const Asked step{dtype, 4, 32, kv_heads, 1, keys, dim, "", lengths};
             EXPECT_TRUE(carry(forward(step))) << dtype << dim << " " << keys << " " << kv_heads;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(CommonGraphs, ServeDropout) {
+  for (const char* causal : {"", kCausal}) {
+    for (const int64_t length : {333, 1000, 2049, 40000}) {
+      for (const int64_t kv_heads : {24, 3}) {
+        for (const int64_t dim : {64, 128}) {
+          const Asked asked{"bf16", 5, 24, kv_heads, length, length, dim, causal, false, 0, true};
+          EXPECT_TRUE(carry(forward(asked))) << dim << causal << " " << length;
+          EXPECT_TRUE(carry(backward(asked))) << dim << causal << " " << length;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(CommonGraphs, ServeF32) {
+  for (const char* causal : {"", kCausal}) {
+    for (const int64_t dim : {64, 128, 256}) {
+      const Asked asked{"f32", 3, 6, 6, 3000, 3000, dim, causal};
+      EXPECT_TRUE(carry(forward(asked))) << dim;
+      EXPECT_TRUE(carry(backward(asked))) << dim;
+    }
+  }
+}
+
+TEST_P(CommonGraphs, ServeAStepOfGroupQueryAttention) {
+  for (const DataType dtype : {DataType::bf16, DataType::f16}) {
+    for (const int64_t dim : {64, 128}) {
+      for (const int64_t keys : {300, 5000, 131072}) {
+        for (const int64_t kv_heads : {32, 8, 4}) {
+          for (const bool packed : {true, false}) {
+            gqa::Operator step;
+            step.num_heads = 32, step.kv_num_heads = kv_heads, step.do_rotary = 1;
+            step.total_length = keys;
+            const int64_t heads = packed ? 32 + 2 * kv_heads : 32;
+            step.inputs[gqa::query] = {dtype, {4, 1, heads * dim}};
+            if (!packed)
+              step.inputs[gqa::key] = step.inputs[gqa::value] = {dtype, {4, 1, kv_heads * dim}};
+            step.inputs[gqa::past_key] =
+                step.inputs[gqa::past_value] = {dtype, {4, kv_heads, keys, dim}};
+            step.inputs[gqa::seqlens_k] = {DataType::i32, {4}};
+            step.inputs[gqa::total_sequence_length] = {DataType::i32, {1}};
+            step.inputs[gqa::cos_cache] = step.inputs[gqa::sin_cache] = {dtype, {keys, dim / 2}};
+            Result<graph::Graph> graph = gqa::graph_of(step);
+            ASSERT_TRUE(graph.is_ok()) << graph.status().message();
+            ASSERT_TRUE(graph::validate(*graph).is_ok());
+            EXPECT_TRUE(carry(graph))
+                << name(dtype) << " " << dim << " " << keys << " " << kv_heads << packed;
           }
         }
       }
