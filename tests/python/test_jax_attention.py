@@ -353,6 +353,77 @@ def test_what_a_score_knows_when_it_is_traced_is_no_operand():
         assert set(re.findall(r"load\d", text)) == {"load0", "load1"}
 
 
+@pytest.mark.parametrize("seen", [
+    lambda i, j, x: jnp.where(j > 3, j, 2**31 - 1) > i,
+    lambda i, j, x: (i - j) % 3 > 1,
+    lambda i, j, x: jax.lax.rem(i - j, 4) < -1,
+    lambda i, j, x: jax.lax.rem(i, j % 3) > 1,
+    lambda i, j, x: i.astype(jnp.uint8) + j.astype(jnp.uint8) > 20,
+    lambda i, j, x: jnp.clip(i - j, -3, 2).astype(jnp.int8) ** 2 < 5,
+    lambda i, j, x: (x * 2 + 1) % 7 < i,
+    lambda i, j, x: jnp.where(j > 3, x, 2**31 - 1) > abs(i - x),
+], ids=range(8))
+def test_whole_numbers_of_a_score(seen):
+    """Those that a float holds are what XLA computes; x is known to a running program only."""
+    q, k, v = operands()
+    x = jnp.arange(S, dtype=jnp.int32) * 3 - 20
+
+    def run(attend, x):
+        return attend(q, k, v, score=lambda s, b, h, i, j: jnp.where(seen(i, j, x), s, -1.5))
+
+    np.testing.assert_allclose(jax.jit(partial(run, attention))(x), run(plain, x)[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("change", [
+    jnp.abs, jax.nn.relu, jax.nn.relu6, partial(jnp.clip, min=0, max=1), lambda s: jax.lax.clamp(0.0, s, 1.0),
+    lambda s: jnp.maximum(s, 2 * s), lambda s: jnp.minimum(0.0, s)], ids=range(7))
+def test_derivatives_of_equal_values(change):
+    """Scores of exactly 0, as padding has them."""
+    q, k, v = operands()
+    q, k = q.at[:, ::2].set(0), k.at[:, 3].set(0)
+
+    def loss(attend, q, k):
+        return jnp.sum(jnp.sin(attend(q, k, v, score=lambda s, *_: change(s))))
+
+    found = jax.grad(partial(loss, attention), (0, 1))(q, k)
+    wanted = jax.grad(partial(loss, lambda *x, **options: plain(*x, **options)[0]), (0, 1))(q, k)
+    for got, true in zip(found, wanted):
+        np.testing.assert_allclose(got, true, rtol=1e-5, atol=1e-5)
+
+
+@jax.custom_vjp
+def straight_through(x):
+    return jnp.floor(x)
+
+
+straight_through.defvjp(lambda x: (jnp.floor(x), None), lambda _, gradient: (gradient,))
+
+
+@pytest.mark.parametrize("name, change", [
+    ("stop_gradient", lambda s: s * jax.lax.stop_gradient(s)),
+    ("stop_gradient", lambda s: s + jax.lax.stop_gradient(jnp.floor(s) - s)),
+    ("custom_vjp_call", lambda s: straight_through(s * 4)),
+])
+def test_derivatives_of_their_own_are_refused(name, change):
+    q, k, v = operands()
+    attend = partial(attention, score=lambda s, *_: change(s))
+    np.testing.assert_allclose(attend(q, k, v), plain(q, k, v, score=lambda s, *_: change(s))[0], rtol=1e-4, atol=1e-5)
+    jax.grad(lambda v: jnp.sum(attend(q, k, v)))(v)
+    with pytest.raises(ValueError, match=f"attention: score uses {name} on scores that are differentiated"):
+        jax.grad(lambda q: jnp.sum(attend(q, k, v)))(q)
+
+
+def test_a_stopped_gradient_that_changes_nothing():
+    q, k, v = operands()
+
+    def score(s, *_):
+        return jnp.where(jax.lax.stop_gradient(s) > 0, s, s / 4)
+
+    found = jax.grad(lambda q: jnp.sum(jnp.sin(attention(q, k, v, score=score))))(q)
+    wanted = jax.grad(lambda q: jnp.sum(jnp.sin(plain(q, k, v, score=score)[0])))(q)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
 def test_only_what_is_wanted_is_computed():
     q, k, v = operands()
     bias = random(1, N, T, S)
@@ -492,6 +563,18 @@ def refusals():
         (TypeError, "score is int, expected a function", (q, k, v), {"score": 3}),
         (ValueError, "score uses reduce_sum, expected", (q, k, v), {"score": lambda s, *_: s - s.sum(-1, keepdims=True)}),
         (ValueError, "score returns", (q, k, v), {"score": lambda s, b, h, i, j: i - j}),
+        (ValueError, "score makes uint32s that wrap (convert_element_type of numbers that may give -18), expected", (q, k, v),
+         {"score": lambda s, b, h, i, j: jnp.where((i - j).astype(jnp.uint32) < 4, s, -jnp.inf)}),
+        (ValueError, "score makes uint8s that wrap (mul of numbers that may give 300)", (q, k, v),
+         {"score": lambda s, b, h, i, j: s * (i.astype(jnp.uint8) * jnp.uint8(30))}),
+        (ValueError, "score makes int16s that wrap (convert_element_type", (q, k, v),
+         {"score": lambda s, b, h, i, j: jnp.where((jnp.arange(S) + 40000 + i).astype(jnp.int16) > 0, s, 0)}),
+        (ValueError, "score computes with whole numbers beyond 2**24 in magnitude (mul), expected whole numbers that their type",
+         (q, k, v), {"score": lambda s, b, h, i, j: jnp.where(j * 2654435 % 1000 < 500, s, -jnp.inf)}),
+        (ValueError, "score makes int32s that wrap (add of numbers that may give", (q, k, v),
+         {"score": lambda s, b, h, i, j: jnp.where(jnp.where(j > 3, j, 2**31 - 1) + i > 5, s, -jnp.inf)}),
+        (ValueError, "score compares whole numbers beyond 2**24 in magnitude", (q, k, v),
+         {"score": lambda s, b, h, i, j: jnp.where(jnp.where(j > 3, j, 2**30) > jnp.where(i > 3, i, 2**30 + 1), s, 0)}),
         (ValueError, "score cannot be traced as a function", (q, k, v), {"score": lambda s, *_: s if s > 0 else -s}),
     ]
 

@@ -41,6 +41,9 @@ def _save(config, primals):
         if x.perturbed and name not in DIFFERENTIABLE:
             raise ValueError(f"{OP}: an array that score uses is differentiated, which is only possible for q, k, v, "
                              "bias and sink; pass it as bias, or through jax.lax.stop_gradient.")
+    if config.score and config.score.own_derivative and ("q" in wanted or "k" in wanted):
+        raise ValueError(f"{OP}: score uses {config.score.own_derivative} on scores that are differentiated, expected the "
+                         "derivatives of what it computes.")
     config = config._replace(apart=keeps_apart(config, operands["q"].dtype))
     o, *statistics = _bind(_attention_mesh.forward, config, [operands[name] for name in config.operands])
     o, statistics = checkpoint_name(o, "heddle_out"), [checkpoint_name(x, "heddle_lse") for x in statistics]

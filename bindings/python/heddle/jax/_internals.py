@@ -1,5 +1,7 @@
 """The one file that uses JAX's private names (as of JAX 0.5.0 to 0.11); everything else goes through it."""
 
+import os
+
 import jax
 from jax._src import cache_key, compiler, dispatch
 from jax._src.interpreters import mlir
@@ -170,3 +172,10 @@ def varies_over_mesh(value):
 def needs_devices(primitive):
     """Has JAX give the devices when it lowers this primitive."""
     dispatch.prim_requires_devices_during_lowering.add(primitive)
+
+
+def is_own_call(eqn):
+    """Whether the function that an equation calls, one with a derivative of its own, is JAX's."""
+    called = eqn.params.get("call_jaxpr")
+    source = getattr(getattr(getattr(called, "jaxpr", called), "debug_info", None), "func_src_info", None) or ""
+    return source.rpartition(" at ")[2].startswith(os.path.dirname(jax.__file__) + os.sep)

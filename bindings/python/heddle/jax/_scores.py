@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal
 
-from heddle.jax import _compat
+from heddle.jax import _compat, _internals, _whole_numbers
+from heddle.jax._whole_numbers import Range
 
 OP = "attention"
 
@@ -22,21 +23,28 @@ POINTWISE = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "max": "max
              "tanh": "tanh_fwd", "logistic": "sigmoid_fwd", "erf": "erf", "sin": "sin", "cos": "cos", "tan": "tan",
              "floor": "floor", "ceil": "ceil", "eq": "cmp_eq", "ne": "cmp_neq", "lt": "cmp_lt", "le": "cmp_le",
              "gt": "cmp_gt", "ge": "cmp_ge", "and": "logical_and", "or": "logical_or", "not": "logical_not"}
-PASSED_ON = ("copy", "copy_p", "stop_gradient", "reduce_precision", "optimization_barrier", "reshard")
+PASSED_ON = ("copy", "copy_p", "reduce_precision", "optimization_barrier", "reshard")
 # Inside shard_map: what says that a value differs over a mesh axis.
 VARIED = ("pvary", "pcast")
 CALLS = {"pjit": "jaxpr", "jit": "jaxpr", "closed_call": "call_jaxpr", "custom_jvp_call": "call_jaxpr",
          "custom_vjp_call": "call_jaxpr", "core_call": "call_jaxpr"}
+# Calls whose results have a derivative of their own, and what stops one.
+OWN_DERIVATIVES = ("custom_jvp_call", "custom_vjp_call", "stop_gradient")
+FLAT = ("cmp_eq", "cmp_neq", "cmp_lt", "cmp_le", "cmp_gt", "cmp_ge", "logical_and", "logical_or", "logical_not", "floor", "ceil")
 LOG2 = math.log(2.0)
 
 
 class Program(NamedTuple):
     """ops: (name, inputs) in order; an input is ("op", n), ("load", n of the captures), ("number", x), or "score", "row"
-    and "column" on their own. The result is one of these inputs, but no load and no number."""
+    and "column" on their own. The result is one of these inputs, but no load and no number.
+
+    own_derivative: what has a derivative in JAX that is not that of the ops, where the result's goes through it, or None.
+    """
 
     ops: tuple
     result: tuple
     captures: int
+    own_derivative: str | None
 
 
 class _Known:
@@ -62,8 +70,11 @@ FOLDED = 2**16
 
 
 class _Trace:
-    def __init__(self):
+    def __init__(self, rows, columns):
         self.ops, self.captures = [], []
+        self.ranges = {("row",): Range(0, rows - 1), ("column",): Range(0, columns - 1)}  # of whole numbers
+        self.own_derivatives = {}  # of an op's number what gives its value another derivative in JAX
+        self.shares_ties = True  # whether max and min are JAX's primitives, whose derivative equal values share
         # By the identity of known values, so that what is used twice is computed once and loaded from one operand.
         self.loads, self.computed = {}, {}
 
@@ -99,7 +110,13 @@ class _Trace:
         name = eqn.primitive.name
         if name in CALLS:
             inner = eqn.params[CALLS[name]]
-            return self.run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), inputs)
+            if name not in OWN_DERIVATIVES:
+                return self.run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), inputs)
+            is_jaxs, before = _internals.is_own_call(eqn), self.shares_ties
+            self.shares_ties = before and not is_jaxs
+            found = self.run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), inputs)
+            self.shares_ties = before
+            return found if is_jaxs else [self.marked(name, one) for one in found]
         if all(isinstance(x, _Known) for x in inputs):
             key = name, str(eqn.params), *map(id, inputs)
             if key not in self.computed:
@@ -108,7 +125,65 @@ class _Trace:
                 with jax.ensure_compile_time_eval() if now else nullcontext():
                     self.computed[key] = self.outside(eqn, inputs), inputs  # kept, and so their identities
             return self.computed[key][0]
-        return [self.inside(eqn, name, inputs)]
+        made = self.inside(eqn, name, inputs)
+        self.check_whole_numbers(eqn, name, inputs, made)
+        return [made]
+
+    def marked(self, name, value):
+        """A value whose derivative in JAX is another than that of the ops it is made by."""
+        if isinstance(value, _Known):
+            return value
+        made = self.emit("identity", value)
+        self.own_derivatives[made[1]] = name
+        return made
+
+    def own_derivative(self, result):
+        """What in the result's derivative by the scores is another in JAX, or None."""
+        for value in self.reached(result, FLAT):
+            name = self.own_derivatives.get(value[1]) if value[0] == "op" else None
+            if name and ("score",) in self.reached(value, FLAT if name == "stop_gradient" else ()):
+                return name
+        return None
+
+    def reached(self, value, flat):
+        """A value and all that it depends on, otherwise than through ops of `flat` and conditions where there are some."""
+        found, left = set(), [value]
+        while left:
+            one = left.pop()
+            if one in found:
+                continue
+            found.add(one)
+            name, inputs = self.ops[one[1]] if one[0] == "op" else ("", ())
+            if name not in flat:
+                left += inputs[1:] if flat and name == "binary_select" else inputs
+        return found
+
+    def check_whole_numbers(self, eqn, name, inputs, made):
+        """Raises ValueError where XLA's whole numbers are others than a graph's."""
+        ranges = [self.range_of(value, atom.aval.dtype) for value, atom in zip(inputs, eqn.invars)]
+        found, wrong = _whole_numbers.range_after(name, eqn.params, ranges, eqn.outvars[0].aval.dtype)
+        if wrong is not None:
+            raise ValueError(f"{OP}: score {wrong}, expected whole numbers that their type and a float of 32 bits hold.")
+        if found is not None:
+            self.ranges[made] = found
+
+    def range_of(self, value, dtype):
+        if not jnp.issubdtype(dtype, jnp.integer):
+            return None
+        if isinstance(value, _Known):
+            return _whole_numbers.of_array(value.array, value.known_now())
+        return self.ranges[value]
+
+    def with_ties(self, name, x, ends_known):
+        """max, min or abs of scores with the derivative that JAX gives it where two values are equal: a half of each, and 1 of
+        |0|. In functions of JAX's own, as relu, a number has all of it, where a graph gives it to the first."""
+        if name == "abs":
+            is_more = self.emit("cmp_ge", x[0], ("number", 0.0))
+            return self.emit("binary_select", is_more, x[0], self.emit("neg", x[0]))
+        if not self.shares_ties:
+            return self.emit(name, *(reversed(x) if ends_known else x))
+        halves = self.emit("add", *(self.emit("mul", one, ("number", 0.5)) for one in x))
+        return self.emit("binary_select", self.emit("cmp_eq", *x), halves, self.emit(name, *x))
 
     def outside(self, eqn, inputs):
         """An op of values that do not depend on the scores: XLA's, and unrepeated if it acts on single elements."""
@@ -138,6 +213,8 @@ class _Trace:
             _refuse("broadcast_in_dim of the scores")
         if name in PASSED_ON or name in VARIED:
             return inputs[0]
+        if name == "stop_gradient":
+            return self.marked(name, inputs[0])
         if name == "convert_element_type":
             to, given = eqn.outvars[0].aval.dtype, kinds[0]
             if jnp.issubdtype(to, jnp.floating) and to.itemsize >= 4 or jnp.issubdtype(given, jnp.integer) and \
@@ -146,14 +223,21 @@ class _Trace:
             _refuse(f"a conversion of {given} to {to}")
         x = [self.load(value) for value in inputs]
         if name in ("div", "and", "or", "not") and not all(
-                jnp.issubdtype(kind, jnp.floating if name == "div" else jnp.bool_) for kind in kinds):
+                jnp.issubdtype(kind, jnp.floating if name == "div" else jnp.bool_) for kind in kinds) or \
+                name == "pow" and jnp.issubdtype(kinds[0], jnp.integer):
             _refuse(f"{name} of integers")
+        if name in ("max", "min", "abs") and jnp.issubdtype(kinds[0], jnp.floating) and any(
+                ("score",) in self.reached(one, FLAT) for one in x):
+            return self.with_ties(name, x, isinstance(inputs[-1], _Known))
+        if name == "rem" and jnp.issubdtype(kinds[0], jnp.integer):  # by 0 it is the number itself
+            by_zero = self.emit("cmp_eq", x[1], ("number", 0.0))
+            return self.emit("binary_select", by_zero, x[0], self.emit("mod", *x))
         if name in POINTWISE:
             return self.emit(POINTWISE[name], *x)
         if name == "select_n" and len(x) == 3:
             return self.emit("binary_select", x[0], x[2], x[1])
         if name == "clamp":
-            return self.emit("min", self.emit("max", x[0], x[1]), x[2])
+            return self.emit("min", x[2], self.emit("max", x[0], x[1]))
         if name == "square":
             return self.emit("mul", x[0], x[0])
         if name == "integer_pow" and 1 <= eqn.params["y"] <= 8:
@@ -192,14 +276,14 @@ def traced(score, extents, dtype):
     if len(outputs) != 1 or outputs[0].shape != tuple(extents) or not jnp.issubdtype(outputs[0].dtype, jnp.floating):
         given = ", ".join(str(x) for x in outputs)
         raise ValueError(f"{OP}: score returns {given}, expected scores of shape {tuple(extents)}.")
-    trace = _Trace()
+    trace = _Trace(t, s)
     batch = _Known(np.arange(b, dtype=np.int32).reshape(b, 1, 1, 1), (b, 1, 1, 1))
     head = _Known(np.arange(n, dtype=np.int32).reshape(1, n, 1, 1), (1, n, 1, 1))
     result, = trace.run(closed.jaxpr, closed.consts, [("score",), batch, head, ("row",), ("column",)])
     result = trace.load(result)
     if result[0] in ("load", "number"):  # a graph's score is made by an op
         result = trace.emit("mul", result, ("number", 1.0))
-    return Program(tuple(trace.ops), result, len(trace.captures)), trace.captures
+    return Program(tuple(trace.ops), result, len(trace.captures), trace.own_derivative(result)), trace.captures
 
 
 def apply(program, captures, score):
