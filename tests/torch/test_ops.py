@@ -209,6 +209,37 @@ def test_vmap():
             close(one, right)
 
 
+OPS = {"attention": lambda x: heddle.torch.attention(x, x, x, causal=True), "rope": heddle.torch.rope,
+       "rms_norm": lambda x: heddle.torch.rms_norm(x, torch.ones(H)),
+       "layer_norm": lambda x: heddle.torch.layer_norm(x, torch.ones(H), torch.zeros(H))}
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_several_gradients(name):
+    """vmap gives them one after the other; what torch had before torch.func knows no rule for it."""
+    x = drawn(B, T, N, H)
+    y, weights = OPS[name](x), drawn(3, B, T, N, H, grad=False)
+    found, = torch.vmap(lambda w: torch.autograd.grad(y, x, w, retain_graph=True))(weights)
+    close(found, torch.stack([torch.autograd.grad(y, x, w, retain_graph=True)[0] for w in weights]))
+    with pytest.raises(RuntimeError, match=f"{name}: several gradients are taken at once .is_grads_batched, vectorize., expected one"):
+        torch.autograd.grad(y, x, weights, is_grads_batched=True)
+
+
+@pytest.mark.parametrize("call", [
+    lambda x, n: heddle.torch.attention(x, x, x, scale=n[0]), lambda x, n: heddle.torch.attention(x, x, x, soft_cap=n[0]),
+    lambda x, n: heddle.torch.attention(x, x, x, window=(n[1], None)), lambda x, n: heddle.torch.rope(x, rope_dim=n[1]),
+    lambda x, n: heddle.torch.rms_norm(x, torch.ones(H), n[0]), lambda x, n: heddle.torch.rope(x, output_scale=n[0]),
+    lambda x, n: torch.from_numpy(heddle.attention(*[x.numpy()] * 3, scale=n[0])),
+    lambda x, n: torch.from_numpy(heddle.rope(x.numpy(), output_scale=n[0]))], ids=range(8))
+def test_numbers_in_tensors_are_read_at_each_call(call):
+    x, numbers = drawn(B, T, N, H, grad=False), (torch.tensor(1.0), torch.tensor(2))
+    before = call(x, numbers)
+    for number in numbers:
+        number.mul_(2)
+    after = call(x, numbers)
+    assert not torch.equal(before, after) and torch.equal(after, call(x, (torch.tensor(2.0), torch.tensor(4))))
+
+
 @pytest.mark.parametrize("change", [torch._neg_view, lambda x: torch._neg_view(x.detach()).requires_grad_(),
                                     lambda x: torch.view_as_complex(x.repeat_interleave(2, -1).unflatten(-1, (-1, 2))).conj().imag])
 def test_numbers_whose_sign_is_still_to_be_changed(change):
@@ -274,6 +305,7 @@ def test_heddles_own_functions_take_tensors():
     ({"dropout": (0.5, 1.5)}, TypeError, "attention: dropout's seed is of type float, expected an int"),
     ({"dropout": (0.5, torch.ones(2))}, TypeError, r"dropout's seed is torch.float32\[2\] on .*, expected one int32 or int64"),
     ({"causal": 1}, TypeError, "attention: causal is int, expected True or False"),
+    ({"scale": torch.ones((), requires_grad=True)}, TypeError, "attention: scale requires a gradient, which is only possible for"),
 ])
 def test_refusals_are_sentences(change, error, sentence):
     given = dict(zip("qkv", rows(), strict=True))
@@ -288,6 +320,8 @@ def test_refusals_are_sentences(change, error, sentence):
     (lambda x: heddle.torch.rms_norm(x.long(), torch.ones(H)), TypeError, "rms_norm: x has dtype int64, expected float64"),
     (lambda x: heddle.torch.rope(x[..., :3]), ValueError, "rope: x has head dim 3, expected an even one"),
     (lambda x: heddle.torch.rope(x, torch.ones(T, H // 2, requires_grad=True)), TypeError, "rope: angles requires a gradient"),
+    (lambda x: heddle.torch.rms_norm(x, torch.ones(H), torch.ones((), requires_grad=True)), TypeError,
+     "rms_norm: eps requires a gradient, which is only possible for arrays; pass eps.detach()"),
     (lambda x: heddle.torch.rope(x, leading=torch.ones(1)), TypeError, "rope: leading is Tensor, expected True or False"),
     (lambda x: heddle.torch.rope(x, positions=torch.ones(T)), TypeError, "rope: positions has dtype float32, expected int32"),
 ])

@@ -5,7 +5,6 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from heddle import _checks
 from heddle._graph import Expression, Graph, Tensor
 from heddle.arrays import _calls
 from heddle.arrays._calls import Kind, Ready, bound, dtype_among
@@ -309,7 +308,7 @@ def split_segments(given: object) -> tuple:
 
 
 def _finite(name, value):
-    value = _checks.number(f"{OP}: {name}", value)
+    value = _calls.number(OP, name, value)
     if not math.isfinite(value):
         raise ValueError(f"{OP}: {name} is {value}, expected a finite number.")
     return value

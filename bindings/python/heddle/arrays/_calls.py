@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from functools import cache, lru_cache, wraps
 from typing import NamedTuple
 
+from heddle import _checks
 from heddle._graph import Graph, Tensor
 from heddle._plan import Plan
 from heddle.arrays import _memory, _new
@@ -52,20 +53,38 @@ class Ready:
         self._launch(addresses, workspace, stream)
 
 
+def cached(function: Callable, size: int) -> Callable:
+    """What the function gave for equal arguments, of equal types, is given again; the last `size` are kept.
+
+    Raises TypeError for arguments that have no hash, and for arrays: a tensor of torch has one that stays when its number, a
+    scale say, is another.
+    """
+    def compared(*args, **options):
+        if any(map(_is_array, (*args, *options.values()))):
+            raise TypeError("An array is not compared by its numbers.")
+        return function(*args, **options)
+
+    return lru_cache(size, typed=True)(compared)
+
+
+def _is_array(value):
+    return any(map(_is_array, value)) if isinstance(value, tuple) else hasattr(value, "__dlpack__")
+
+
 def kept(size: int) -> Callable:
     """A decorator: what the function gave for equal arguments, of equal types, it gives again; the last `size` are kept.
 
     Arguments that cannot be compared are taken, too, and nothing is kept then.
     """
     def decorate(function):
-        cached = lru_cache(size, typed=True)(function)
+        again = cached(function, size)
 
         @wraps(function)
         def call(*args, **options):
             try:
-                return cached(*args, **options)
+                return again(*args, **options)
             except TypeError:
-                pass  # of an argument without a hash, or the function's own, which is raised again
+                pass  # of an argument that is not compared, or the function's own, which is raised again
             return function(*args, **options)
 
         return call
@@ -209,6 +228,13 @@ def dtype_among(op: str, name: str, kind: Kind, names: Sequence[str]) -> None:
     """Raises TypeError unless an array has one of these data types."""
     if kind.dtype not in names:
         raise TypeError(f"{op}: {name} has dtype {WORDS[kind.dtype]}, expected {' or '.join(WORDS[one] for one in names)}.")
+
+
+def number(op: str, name: str, value: object) -> float:
+    """A float. Raises TypeError for what is none, and for a tensor whose gradient is wanted: none reaches a number."""
+    if getattr(value, "requires_grad", False) and sys.modules["torch"].is_grad_enabled():
+        raise TypeError(f"{op}: {name} requires a gradient, which is only possible for arrays; pass {name}.detach().")
+    return _checks.number(f"{op}: {name}", value)
 
 
 def flag(op: str, name: str, value: object) -> bool:

@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from heddle import _checks
 from heddle._graph import Graph
+from heddle.arrays import _calls
 from heddle.arrays._calls import Kind, bound, dtype_among
 
 FLOATS = ("f64", "f32", "f16", "bf16")
@@ -38,7 +38,7 @@ def check(op: str, kinds: Mapping[str, Kind], eps: object) -> tuple[Sizes, float
         raise ValueError(f"{op}: weight has shape {weight}, expected the last dims of x, whose shape is {x}.")
     if "bias" in kinds and kinds["bias"].dims != weight:
         raise ValueError(f"{op}: bias has shape {kinds['bias'].dims}, expected that of weight, {weight}.")
-    eps = _checks.number(f"{op}: eps", eps)
+    eps = _calls.number(op, "eps", eps)
     if not math.isfinite(eps) or eps < 0:
         raise ValueError(f"{op}: eps is {eps}, expected a finite number of at least 0.")
     return Sizes(math.prod(x[:len(x) - len(weight)]), math.prod(weight)), eps

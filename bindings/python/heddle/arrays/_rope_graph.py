@@ -5,7 +5,6 @@ import operator
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from heddle import _checks
 from heddle._graph import Graph
 from heddle.arrays import _calls
 from heddle.arrays._attention_graph import LAYOUTS
@@ -45,7 +44,7 @@ def check(kinds: Mapping[str, Kind], *, base: object, rope_dim: object, leading:
     leading = _calls.flag(OP, "leading", leading)
     numbers = {"base": base, "output_scale": output_scale}
     for name, given in numbers.items():
-        numbers[name] = _checks.number(f"{OP}: {name}", given)
+        numbers[name] = _calls.number(OP, name, given)
         if not math.isfinite(numbers[name]):
             raise ValueError(f"{OP}: {name} is {given}, expected a finite number.")
     if numbers["base"] <= 0:

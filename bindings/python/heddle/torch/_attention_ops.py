@@ -191,9 +191,11 @@ class _Attention(torch.autograd.Function):
         operands, saved, wanted = _saved(ctx, 3)
         if d_o is None and d_lse is None:
             return (None,) * (3 + len(OPERANDS))
-        d_o = torch.zeros_like(saved[0]) if d_o is None else _internals.with_memory(d_o)
-        d_lse = None if d_lse is None else _internals.with_memory(d_lse)
-        if torch.is_grad_enabled():
+        d_o = torch.zeros_like(saved[0]) if d_o is None else _calls.gradient(OP, d_o)
+        d_lse = None if d_lse is None else _calls.gradient(OP, d_lse)
+        if _internals.is_traced([d_o] if d_lse is None else [d_o, d_lse]):  # several gradients at once
+            found = _by_operator(d_o, d_lse, saved, operands, ctx.config, ctx.layout, wanted)
+        elif torch.is_grad_enabled():
             found = _Gradients.apply(saved, operands, ctx.config, ctx.layout, wanted, d_o, d_lse, *operands.values())
         else:
             found = _backward((d_o, d_lse), saved, operands, ctx.config, ctx.layout, wanted)
@@ -262,6 +264,13 @@ def _(d_o, d_lse, o, lse, largest, total, q, k, v, bias, mask, sink, q_lengths, 
             for (name, x), one in zip(given.items(), wanted, strict=True) if one]
 
 
+def _by_operator(d_o, d_lse, saved, operands, config, layout, wanted):
+    """`_backward` through torch's dispatcher."""
+    rows = [saved[0].new_empty(0) if x is None else x for x in saved[1:]]
+    return _attention_backward(d_o, d_lse, saved[0], *rows, *map(operands.get, OPERANDS), *config, layout,
+                               [name in wanted for name in DIFFERENTIABLE])
+
+
 def _keep_inputs(ctx, inputs, output):
     *config, layout, _, keeps = inputs[len(OPERANDS):]
     _keep(ctx, inputs[:len(OPERANDS)], Config(*config), layout, keeps, output)
@@ -272,8 +281,7 @@ def _differentiate(ctx, d_o, d_lse, *_):
     if d_o is None and d_lse is None:
         return (None,) * (len(OPERANDS) + _NUMBERS)
     d_o = torch.zeros_like(saved[0]) if d_o is None else d_o
-    found = _attention_backward(d_o, d_lse, *saved, *map(operands.get, OPERANDS), *ctx.config, ctx.layout,
-                                [name in wanted for name in DIFFERENTIABLE])
+    found = _by_operator(d_o, d_lse, saved, operands, ctx.config, ctx.layout, wanted)
     return *_placed(operands, wanted, found), *(None,) * _NUMBERS
 
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache, wraps
+from functools import wraps
 
 import torch
 
 from heddle.arrays import _new
-from heddle.arrays._calls import KEPT, Inputs, Ready
+from heddle.arrays._calls import KEPT, Inputs, Ready, cached
 from heddle.arrays._dtypes import WORDS, torch_dtype
 from heddle.torch import _internals
 
@@ -17,15 +17,15 @@ _NOTHING = nullcontext()
 
 def kept(function: Callable) -> Callable:
     """A decorator: as `heddle.arrays._calls.kept`, but for what a call gives that torch.compile traces."""
-    cached = lru_cache(KEPT, typed=True)(function)
+    again = cached(function, KEPT)
 
     @wraps(function)
     def call(*args, **options):
         if not torch.compiler.is_compiling():
             try:
-                return cached(*args, **options)
+                return again(*args, **options)
             except TypeError:
-                pass  # of an argument without a hash, or the function's own, which is raised again
+                pass  # of an argument that is not compared, or the function's own, which is raised again
         return function(*args, **options)
 
     return call
@@ -77,6 +77,14 @@ def run(ready: Ready, tensors: Sequence[torch.Tensor]) -> None:
     stream = torch.cuda.current_stream(device).cuda_stream or None if device.type == "cuda" else None
     workspace = torch.empty(size, dtype=torch.uint8, device=device) if size else None
     ready(addresses, None if workspace is None else workspace.data_ptr(), stream)
+
+
+def gradient(op: str, given: torch.Tensor) -> torch.Tensor:
+    """What torch hands to a backward, as a tensor with memory. Raises RuntimeError for several gradients at once."""
+    if _internals.is_several(given):
+        raise RuntimeError(f"{op}: several gradients are taken at once (is_grads_batched, vectorize), expected one after the other, "
+                           "or torch.vmap.")
+    return _internals.with_memory(given)
 
 
 def one_by_one(operator: torch.library.CustomOpDef) -> None:

@@ -42,6 +42,12 @@ def is_traced(tensors) -> bool:
     return False
 
 
+def is_several(tensor: torch.Tensor) -> bool:
+    """Whether it stands for several tensors, as torch.autograd.grad(is_grads_batched=True) makes of gradients: a vmap before
+    torch.func's, which knows no rule of ours."""
+    return torch._C._functorch.is_legacy_batchedtensor(tensor)
+
+
 def with_memory(gradient: torch.Tensor) -> torch.Tensor:
     """What torch hands to a backward may be zeros without memory, or numbers whose sign is still to be changed."""
     return gradient.clone() if gradient.is_neg() or gradient._is_zerotensor() else gradient

@@ -128,8 +128,13 @@ class _Norm(torch.autograd.Function):
     @staticmethod
     def backward(ctx, d_y):
         x, weight, *statistics = ctx.saved_tensors
-        run = _Gradients.apply if torch.is_grad_enabled() else _backward
-        dx, d_weight, *d_bias = run(ctx.op, _internals.with_memory(d_y), x, weight, ctx.of_bias, statistics)
+        d_y = _calls.gradient(ctx.op, d_y)
+        if _internals.is_traced([d_y]):  # several gradients at once
+            bias = None if ctx.of_bias is None else weight.new_empty(weight.shape, dtype=ctx.of_bias)  # of which the type is read
+            dx, d_weight, *d_bias = _op_backward(d_y, x, weight, bias, statistics, ctx.op)
+        else:
+            run = _Gradients.apply if torch.is_grad_enabled() else _backward
+            dx, d_weight, *d_bias = run(ctx.op, d_y, x, weight, ctx.of_bias, statistics)
         return dx, d_weight.to(weight.dtype), d_bias[0].to(ctx.of_bias) if d_bias else None, None, None
 
 

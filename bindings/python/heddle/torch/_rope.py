@@ -88,7 +88,7 @@ class _Rotation(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, d_y):
-        return _rotate(d_y, *ctx.saved_tensors, ctx.config, not ctx.is_backward), None, None, None, None
+        return _rotate(_calls.gradient(OP, d_y), *ctx.saved_tensors, ctx.config, not ctx.is_backward), None, None, None, None
 
 
 @custom_op("heddle::rope", mutates_args=())
