@@ -374,11 +374,18 @@ def test_whole_numbers_of_a_score(seen):
     np.testing.assert_allclose(jax.jit(partial(run, attention))(x), run(plain, x)[0], rtol=1e-5, atol=1e-6)
 
 
+def says_where_functions_are():
+    eqn, = jax.make_jaxpr(jax.nn.relu)(1.0).eqns
+    return eqn.params["call_jaxpr"].jaxpr.debug_info is not None
+
+
 @pytest.mark.parametrize("change", [
     jnp.abs, jax.nn.relu, jax.nn.relu6, partial(jnp.clip, min=0, max=1), lambda s: jax.lax.clamp(0.0, s, 1.0),
     lambda s: jnp.maximum(s, 2 * s), lambda s: jnp.minimum(0.0, s)], ids=range(7))
 def test_derivatives_of_equal_values(change):
     """Scores of exactly 0, as padding has them."""
+    if change in (jax.nn.relu, jax.nn.relu6) and not says_where_functions_are():
+        pytest.skip("this JAX does not say whose functions with derivatives of their own are: all are refused")
     q, k, v = operands()
     q, k = q.at[:, ::2].set(0), k.at[:, 3].set(0)
 
@@ -405,6 +412,8 @@ straight_through.defvjp(lambda x: (jnp.floor(x), None), lambda _, gradient: (gra
     ("custom_vjp_call", lambda s: straight_through(s * 4)),
 ])
 def test_derivatives_of_their_own_are_refused(name, change):
+    if name not in [eqn.primitive.name for eqn in jax.make_jaxpr(change)(1.0).eqns]:
+        pytest.skip("this JAX has another call there, which score may not use")
     q, k, v = operands()
     attend = partial(attention, score=lambda s, *_: change(s))
     np.testing.assert_allclose(attend(q, k, v), plain(q, k, v, score=lambda s, *_: change(s))[0], rtol=1e-4, atol=1e-5)
