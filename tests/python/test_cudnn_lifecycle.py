@@ -320,6 +320,11 @@ def test_bytes_and_keys():
     for cut in range(0, len(data), 7):
         with pytest.raises(ValueError):
             cudnn.pygraph().deserialize(data[:cut])
+    for place in range(0, len(data), 7):
+        changed = bytearray(data)
+        changed[place] ^= 1  # a 2 of a stride or a scale is a 3, and the graph another
+        with pytest.raises(ValueError):
+            cudnn.pygraph().deserialize(changed)
     assert graph.key() == attention("renamed", "query", attn_scale=0.3)[0].key() == other.key()
     keys = {attention(**options)[0].key() for options in (
         {}, {"attn_scale": 0.3}, {"use_causal_mask": True}, {"generate_stats": False})}

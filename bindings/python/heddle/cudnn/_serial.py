@@ -1,5 +1,6 @@
 """Graphs as bytes: the library's text form with the program's uids."""
 
+import hashlib
 import json
 
 from heddle import Error, Graph
@@ -9,8 +10,13 @@ VERSION = 1
 
 
 def write(lowered):
-    return json.dumps({"heddle_cudnn": VERSION, "uids": [[uid, own] for uid, own in lowered.own_uids.items()],
-                       "graph": json.loads(lowered.graph.text)}, separators=(",", ":")).encode()
+    held = {"uids": [[uid, own] for uid, own in lowered.own_uids.items()], "graph": json.loads(lowered.graph.text)}
+    return json.dumps({"heddle_cudnn": VERSION, "digest": _digest(held), **held}, separators=(",", ":")).encode()
+
+
+def _digest(held):
+    """Of one bit that is another, many graphs are valid and compute something else."""
+    return hashlib.sha256(json.dumps(held, separators=(",", ":")).encode()).hexdigest()[:16]
 
 
 def read(data):
@@ -29,6 +35,8 @@ def read(data):
         form = json.loads(bytes(data))
         if form["heddle_cudnn"] != VERSION:
             raise ValueError(f"version {form['heddle_cudnn']!r}, expected {VERSION}")
+        if form["digest"] != _digest({name: form[name] for name in ("uids", "graph")}):
+            raise ValueError("something in them has changed since")
         graph = Graph.of_text(json.dumps(form["graph"], ensure_ascii=False))
         own_uids = {int(uid): int(own) for uid, own in form["uids"]}
         if set(own_uids) != {entry["uid"] for entry in form["graph"]["tensors"]} - _inner(form["graph"]):
