@@ -159,6 +159,7 @@ def test_wrong_packs_write_nothing(rng, pack, kind, sentence):
     (None, ValueError, "The workspace is null, expected"),
     (0, ValueError, "The workspace is null, expected"),
     (np.empty(1, np.uint8), ValueError, "The workspace has 1 bytes, expected"),
+    (np.frombuffer(bytes(1 << 24), np.uint8), ValueError, "The workspace is an array that may not be written"),
     ("much", TypeError, "workspace is of type str, expected an array"),
 ])
 def test_wrong_workspaces_write_nothing(rng, workspace, kind, sentence):

@@ -152,6 +152,8 @@ class Binding:
             raise ValueError(f"The workspace has {memory.bytes_there} bytes, expected {self.workspace_bytes}.")
         if memory.address == 0:
             raise ValueError(f"The workspace is null, expected {self.workspace_bytes} bytes.")
+        if not memory.writable:
+            raise ValueError("The workspace is an array that may not be written, expected one that may.")
         if memory.bytes_there is None and least < self.workspace_bytes:
             raise ValueError(f"These sizes take a workspace of {self.workspace_bytes} bytes, which an address does not show it to "
                              f"have: get_workspace_size says {least}; expected an array, or a graph of the largest sizes.")
