@@ -258,6 +258,10 @@ Status write_npy(const Array& array, const std::string& path) {
   header.append(63 - (10 + header.size()) % 64, ' ');
   header += '\n';
 
+  // A device or a pipe would be replaced by a file.
+  if (std::error_code unknown; std::filesystem::exists(path, unknown) &&
+                               !std::filesystem::is_regular_file(path, unknown))
+    return error(Code::io_failed, "{} is no file, expected one or a name for one", path);
   const std::string temporary = path + ".partial";
   std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
   file << kMagic << '\x01' << '\0' << static_cast<char>(header.size() & 0xff)

@@ -1,6 +1,8 @@
 // Kernels that a package carries: found by what they were made from, or not at all.
 #include "engine/cuda/kernel_archive.h"
 
+#include <sys/stat.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -74,6 +76,14 @@ TEST_F(KernelArchiveTest, TheSameKernelsMakeTheSameFile) {
   std::swap(kernels_.front(), kernels_.back());
   ASSERT_TRUE(write_archive(path(), kernels_, kMaker).is_ok());
   EXPECT_EQ(bytes(), before);
+}
+
+TEST_F(KernelArchiveTest, WhatIsNoFileIsNotReplaced) {
+  const std::string pipe = (root_ / "pipe").string();
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(write_archive(pipe, kernels_, kMaker).message(),
+            pipe + " is no file, expected one or a name for one");
+  EXPECT_TRUE(fs::is_fifo(pipe));
 }
 
 TEST_F(KernelArchiveTest, OneThatIsCutShortOrNoneIsRefused) {

@@ -198,6 +198,25 @@ def test_run_compares_with_the_definition(heddle, root, name):
     assert "ok" in run.stdout and "WRONG" not in run.stdout
 
 
+def test_run_compares_f64_with_a_definition_in_f64(heddle, tmp_path):
+    """Whose sums have another order than the engine's."""
+    tensors = [{"uid": uid, "name": name, "dims": [2, heads, length, 32]}
+               for uid, (name, heads, length) in enumerate((("q", 8, 64), ("k", 2, 200), ("v", 2, 200)), 1)]
+    graph = {"heddle_graph": 1, "io_dtype": "f64", "tensors": [*tensors, {"uid": 4, "name": "o"}],
+             "nodes": [{"op": "sdpa", "q": 1, "k": 2, "v": 3, "o": 4, "attn_scale": 0.125}]}
+    (tmp_path / "graph.json").write_text(json.dumps(graph))
+    run = heddle("run", tmp_path / "graph.json", "--runs", 0)
+    assert run.returncode == DONE and "WRONG" not in run.stdout, run.stdout + run.stderr
+
+
+def test_what_is_no_file_is_not_replaced_by_one(heddle, root, tmp_path):
+    graph, pipe = root / "fuzz" / "seeds" / "graph_json" / "sdpa.json", tmp_path / "pipe"
+    os.mkfifo(pipe)
+    run = heddle("run", graph, "--runs", 0, "--output", f"o={pipe}")
+    assert run.returncode == BAD_INPUT and f"{pipe} is no file, expected one" in run.stderr, run.stderr
+    assert pipe.is_fifo()
+
+
 def test_run_reads_and_writes_npy(heddle, tmp_path):
     b, h, s, d = 1, 2, 5, 8
     tensor = lambda uid, name: {"uid": uid, "name": name, "dtype": "f32", "dims": [b, h, s, d]}

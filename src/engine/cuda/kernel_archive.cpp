@@ -203,6 +203,9 @@ Status write_archive(const fs::path& path, std::span<const ArchivedKernel> kerne
 
   const fs::path writing = path.string() + ".writing";
   std::error_code failure;
+  if (fs::exists(path, failure) && !fs::is_regular_file(path, failure)) {
+    return error(Code::io_failed, "{} is no file, expected one or a name for one", path.string());
+  }
   fs::remove(writing, failure);
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), failure);
   HEDDLE_TRY(write_synced(writing, whole.data(), whole.size()));
