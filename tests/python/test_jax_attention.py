@@ -340,6 +340,15 @@ def test_scan_donation_export_and_ahead_of_time():
             np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
+def test_where_nothing_is_compiled():
+    """Op by op, as people debug."""
+    q, k, v = operands()
+    loss = lambda q: jnp.sum(jnp.sin(jax.vmap(partial(attention, causal=True))(q[None], k[None], v[None])))
+    with jax.disable_jit():
+        found = jax.grad(loss)(q)
+    np.testing.assert_array_equal(found, jax.grad(loss)(q))
+
+
 def test_what_a_score_knows_when_it_is_traced_is_no_operand():
     """Numbers and what is made of them are in the call; an array that is used twice is loaded from one operand."""
     q, k, v = operands()
