@@ -2,6 +2,7 @@
 
 import math
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import heddle.cudnn as cudnn
 import ml_dtypes
@@ -45,6 +46,18 @@ def test_called_with_arrays_it_makes_the_outputs(rng, cpu):
         truth, lse, *_ = forward(scores(*given[:2], 0.25), given[2])
         near(o, truth), near(stats, lse)
     assert isinstance(attend(cpu, arrays, inputs=arrays)(*arrays), np.ndarray)
+
+
+def test_many_threads_call_one_graph(rng, cpu):
+    """Each has a workspace of its own."""
+    dims = (2, 4, 200, 64)
+    arrays = [[drawn(rng, *dims) for _ in range(3)] for _ in range(4)]
+    graph = attend(cpu, arrays[0])
+    expected = [graph(*given) for given in arrays]
+    with ThreadPoolExecutor(len(arrays)) as threads:
+        found = list(threads.map(lambda n: graph(*arrays[n % 4]), range(120)))
+    for n, o in enumerate(found):
+        np.testing.assert_array_equal(o, expected[n % 4])
 
 
 def test_called_with_a_dict_of_names(rng, cpu):

@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -46,7 +47,8 @@ class Graph:
         self._graph = pygraph(handle=None if handle == "auto" else handle, **options)
         self._arrays = {}  # id -> the array, that the id stays its own, and its tensor
         self._read, self._made = {}, {}  # "op::port" -> tensor
-        self._counts, self._names, self._built, self._workspace = {}, set(), False, None
+        self._counts, self._names, self._built = {}, set(), False
+        self._of_thread = threading.local()  # its workspace: calls of several threads may run at once
 
     def __enter__(self):
         return self
@@ -174,16 +176,20 @@ class Graph:
     def _run(self, pack, handle, workspace):
         if handle is None:
             handle = _current() if self._handle in (None, "auto") else self._handle
-        if workspace is None and self._workspace is None:
-            if not self._allocates:
-                raise ValueError("The graph has workspace_alloc=False and is called without a workspace, expected one of "
-                                 f"{self.get_workspace_size()} bytes.")
+        if workspace is None:
+            workspace = self._own_workspace()
+        self._graph.execute(pack, workspace, handle)
+
+    def _own_workspace(self):
+        if not self._allocates:
+            raise ValueError("The graph has workspace_alloc=False and is called without a workspace, expected one of "
+                             f"{self.get_workspace_size()} bytes.")
+        if not hasattr(self._of_thread, "workspace"):
             size = self.get_workspace_size()
             on_gpu = self._graph._built().device == "cuda"
-            self._workspace = _new.gpu_workspace(size) if on_gpu else _pack.own_workspace(size)
-        if workspace is None:
-            workspace = self._workspace[1] if isinstance(self._workspace, tuple) else self._workspace
-        self._graph.execute(pack, workspace, handle)
+            self._of_thread.workspace = _new.gpu_workspace(size) if on_gpu else _pack.own_workspace(size)
+        workspace = self._of_thread.workspace
+        return workspace[1] if isinstance(workspace, tuple) else workspace
 
 
 def _like(tensor, name, sample):
