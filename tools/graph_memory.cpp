@@ -18,11 +18,20 @@ namespace {
 constexpr size_t kAlignment = 64;
 constexpr int kUnwritten = 0xFF;
 
-/// Elements a tensor's memory holds. A packed (ragged) one holds at most every row of its dims.
-std::optional<int64_t> elements_of(const Tensor& tensor) {
+/// Elements a tensor's memory holds. A packed (ragged) one holds at most every row of its dims;
+/// where tensors share offsets, these are made for the one whose rows lie farthest apart.
+std::optional<int64_t> elements_of(const Graph& graph, const Tensor& tensor) {
   if (tensor.ragged_offset == kNone) return span_of(tensor.dims, tensor.strides);
+  int64_t row = tensor.strides[2];
+  for (const Tensor& other : graph.tensors) {
+    int64_t apart = 0;
+    if (other.ragged_offset != tensor.ragged_offset) continue;
+    if (__builtin_mul_overflow(other.strides[2], tensor.ragged_offset_multiplier, &apart))
+      return std::nullopt;
+    row = std::max(row, apart / other.ragged_offset_multiplier);
+  }
   Dims packed = tensor.strides;
-  packed[0] = tensor.dims[2] * tensor.strides[2];
+  if (__builtin_mul_overflow(tensor.dims[2], row, &packed[0])) return std::nullopt;
   return span_of(tensor.dims, packed);
 }
 
@@ -57,7 +66,7 @@ Result<GraphMemory> GraphMemory::allocate(const Graph& graph, int64_t limit_byte
   for (const TensorId id : graph::bound_outputs(graph)) bound.push_back(id);
   int64_t total = 0;
   for (const TensorId id : bound) {
-    const std::optional<int64_t> elements = elements_of(graph[id]);
+    const std::optional<int64_t> elements = elements_of(graph, graph[id]);
     const int64_t element_bytes = size_of(*graph[id].dtype);
     if (!elements || *elements > (limit_bytes - total) / element_bytes)
       return error(
@@ -69,7 +78,7 @@ Result<GraphMemory> GraphMemory::allocate(const Graph& graph, int64_t limit_byte
   }
   GraphMemory memory;
   for (const TensorId id : bound) {
-    const int64_t bytes = *elements_of(graph[id]) * size_of(*graph[id].dtype);
+    const int64_t bytes = *elements_of(graph, graph[id]) * size_of(*graph[id].dtype);
     const size_t padded = (static_cast<size_t>(bytes) + kAlignment) / kAlignment * kAlignment;
     auto* data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, padded));
     if (data == nullptr)

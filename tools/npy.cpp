@@ -259,8 +259,8 @@ Status write_npy(const Array& array, const std::string& path) {
   header += '\n';
 
   // A device or a pipe would be replaced by a file.
-  if (std::error_code unknown; std::filesystem::exists(path, unknown) &&
-                               !std::filesystem::is_regular_file(path, unknown))
+  if (std::error_code unknown;
+      std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown))
     return error(Code::io_failed, "{} is no file, expected one or a name for one", path);
   const std::string temporary = path + ".partial";
   std::ofstream file(temporary, std::ios::binary | std::ios::trunc);

@@ -198,7 +198,8 @@ class Filler {
       const int64_t rows = graph_[rope.x].dims[2];
       const int64_t known = graph_[rope.freqs != kNone ? rope.freqs : rope.cosines].dims[0];
       const bool per_row = graph_[id].dims.rank() > 2 && graph_[id].dims[2] == rows && rows > 1;
-      return all(id, [&](int64_t i) { return per_row ? i % rows : integer(0, known - rows); });
+      const int64_t last = std::max<int64_t>(known - rows, 0);
+      return all(id, [&](int64_t i) { return per_row ? i % rows : integer(0, last); });
     }
     if (open_.contains(id)) normal(id);
   }

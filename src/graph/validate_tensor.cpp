@@ -1,5 +1,7 @@
 #include "graph/validate_tensor.h"
 
+#include <cmath>
+
 #include "core/packed.h"
 #include "graph/rules.h"
 
@@ -36,7 +38,22 @@ Status validate_ragged_offset(const Graph& graph, const Tensor& tensor) {
   return {};
 }
 
+/// Whether a type of whole numbers has this one; other types round what they are given.
+bool is_held(double number, DataType type) {
+  const bool is_signed = type == DataType::i8 || type == DataType::i32 || type == DataType::i64;
+  const bool is_whole =
+      is_signed || type == DataType::u8 || type == DataType::u32 || type == DataType::u64;
+  if (!is_whole) return true;
+  const int bits = static_cast<int>(size_of(type)) * 8;
+  const double end = std::ldexp(1.0, is_signed ? bits - 1 : bits);
+  return number == std::trunc(number) && number >= (is_signed ? -end : 0) && number < end;
+}
+
 Status validate_scalar(const Tensor& tensor) {
+  if (tensor.constant && !is_held(*tensor.constant, *tensor.dtype)) {
+    return error(Code::invalid_value, "The {} is the constant {}, expected a number that {} holds.",
+                 describe(tensor), *tensor.constant, name(*tensor.dtype));
+  }
   if (element_count(tensor.dims) != 1) {
     return error(Code::invalid_value, "The {} is {} and has dims {}, expected one element.",
                  describe(tensor), tensor.constant ? "a constant" : "passed by value",

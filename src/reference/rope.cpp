@@ -10,12 +10,13 @@ using graph::RopePairing;
 
 namespace {
 
-/// The row of the angle tables that row s of batch entry b uses.
+/// The row of the angle tables that row s of batch entry b uses: its position's, or the nearest.
 int64_t angle_row(const graph::Rope& op, int64_t b, int64_t s, const Values& values) {
   if (op.positions == kNone) return s;
   const bool per_row = values.tensor(op.positions).dims[2] > 1;
   const auto position = static_cast<int64_t>(values.read(op.positions, b, 0, s));
-  return per_row ? position : s + position;
+  const Dims& table = values.tensor(op.freqs != kNone ? op.freqs : op.cosines).dims;
+  return std::clamp<int64_t>(per_row ? position : s + position, 0, table[0] - 1);
 }
 
 /// Rows of batch entry b: all of them, or as many as lie before the next ragged sequence.

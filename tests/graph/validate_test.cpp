@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "graph/broken_graphs.h"
 #include "graph/extents.h"
 #include "graph/ports.h"
@@ -184,6 +186,16 @@ INSTANTIATE_TEST_SUITE_P(
                IV, "on top of each other"},
         Broken{"by value, not scalar", sdpa, WHEN(g.tensors[0].pass_by_value = true), IV,
                "is passed by value and has dims"},
+        Broken{"constant beyond its type", samples::soft_cap,
+               WHEN(for (Tensor& t
+                         : g.tensors) if (t.constant) t.dtype = DataType::i32,
+                    t.constant = 0x1p31),
+               IV, "is the constant 2147483648, expected a number that i32 holds"},
+        Broken{"no whole constant", samples::soft_cap,
+               WHEN(for (Tensor& t
+                         : g.tensors) if (t.constant) t.dtype = DataType::i64,
+                    t.constant = std::nan("")),
+               IV, "is the constant nan, expected a number that i64 holds"},
         Broken{"constant, virtual", samples::soft_cap,
                WHEN(for (Tensor& t
                          : g.tensors) if (t.constant) t.is_virtual = true),

@@ -209,6 +209,33 @@ def test_run_compares_f64_with_a_definition_in_f64(heddle, tmp_path):
     assert run.returncode == DONE and "WRONG" not in run.stdout, run.stdout + run.stderr
 
 
+@pytest.mark.parametrize("positions", [[2, 1, 1, 1], [2, 1, 9, 1]])
+def test_run_of_fewer_angles_than_rows(heddle, tmp_path, positions):
+    """The nearest row serves, in the definition too."""
+    tensors = [{"uid": 1, "name": "x", "dims": [2, 3, 9, 16]}, {"uid": 2, "name": "angles", "dims": [4, 1, 1, 16]},
+               {"uid": 3, "name": "positions", "dims": positions, "dtype": "i32"}, {"uid": 4, "name": "y"}]
+    graph = {"heddle_graph": 1, "io_dtype": "f32", "tensors": tensors,
+             "nodes": [{"op": "rope", "x": 1, "freqs": 2, "positions": 3, "y": 4}]}
+    (tmp_path / "graph.json").write_text(json.dumps(graph))
+    run = heddle("run", tmp_path / "graph.json", "--runs", 0)
+    assert run.returncode == DONE, run.stdout + run.stderr
+
+
+def test_run_of_packed_tensors_whose_rows_lie_differently_far_apart(heddle, tmp_path):
+    """They share offsets; those of the widest are written within the memory of all."""
+    packed = {"ragged_offset": 5}
+    tensors = [{"uid": 1, "name": "q", "dims": [8, 1, 64, 8], "strides": [4096, 8, 64, 1], **packed},
+               *({"uid": uid, "name": name, "dims": [8, 1, 64, 8]} for uid, name in ((2, "k"), (3, "v"))),
+               {"uid": 4, "name": "o", "dims": [8, 1, 64, 8], "strides": [512, 8, 8, 1], **packed},
+               {"uid": 5, "name": "offsets", "dims": [9, 1, 1, 1], "dtype": "i32"},
+               *({"uid": uid, "name": name, "dims": [8, 1, 1, 1], "dtype": "i32"} for uid, name in ((6, "rows"), (7, "keys")))]
+    graph = {"heddle_graph": 1, "io_dtype": "f32", "tensors": tensors,
+             "nodes": [{"op": "sdpa", "q": 1, "k": 2, "v": 3, "o": 4, "padding_mask": True, "seq_len_q": 6, "seq_len_kv": 7}]}
+    (tmp_path / "graph.json").write_text(json.dumps(graph))
+    run = heddle("run", tmp_path / "graph.json", "--runs", 0)
+    assert run.returncode == DONE, run.stdout + run.stderr
+
+
 def test_what_is_no_file_is_not_replaced_by_one(heddle, root, tmp_path):
     graph, pipe = root / "fuzz" / "seeds" / "graph_json" / "sdpa.json", tmp_path / "pipe"
     os.mkfifo(pipe)
