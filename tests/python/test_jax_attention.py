@@ -256,6 +256,14 @@ class TestDropout:
         assert drop._cache_size() == 1 and not jnp.allclose(first, second)
         np.testing.assert_array_equal(first, drop(jax.random.key(0)))
 
+    def test_all_bits_of_a_seed_count(self):
+        q, k, v = operands()
+        with enable_x64(True):
+            drop = lambda seed: attention(q, k, v, dropout=(0.4, seed))
+            for kind in (jnp.int64, jnp.uint64):
+                np.testing.assert_array_equal(drop(jnp.array(2**40 + 3, kind)), drop(jnp.array(2**40 + 3, jnp.int64)))
+                assert not jnp.allclose(drop(jnp.array(2**40 + 3, kind)), drop(jnp.array(3, kind)))
+
     def test_vmap_draws_what_each_entry_would(self):
         q, k, v = (jnp.stack([x, x]) for x in operands())
         for seed, axis in ((5, None), (jnp.array([5, 6]), 0)):

@@ -152,8 +152,9 @@ def _dropout(dropout):
         if x.shape != () or not jnp.issubdtype(x.dtype, jnp.integer):
             raise TypeError(f"{OP}: dropout's {name} is {x.dtype}{list(x.shape)}, expected one integer or a key of "
                             "jax.random.")
-        words.append(jax.lax.bitcast_convert_type(x, jnp.int32) if x.dtype == jnp.uint32 else
-                     x if x.dtype == jnp.int64 else x.astype(jnp.int32))
+        signed = {"uint32": jnp.int32, "uint64": jnp.int64}.get(x.dtype.name)
+        words.append(x if x.dtype == jnp.int64 else
+                     x.astype(jnp.int32) if signed is None else jax.lax.bitcast_convert_type(x, signed))
     return probability, *words
 
 
