@@ -370,6 +370,14 @@ def test_what_a_score_knows_when_it_is_traced_is_no_operand():
         assert set(re.findall(r"load\d", text)) == {"load0", "load1"}
 
 
+@jax.custom_jvp
+def even(x):
+    return x - x % 2
+
+
+even.defjvp(lambda x, tangents: (even(*x), *tangents))
+
+
 @pytest.mark.parametrize("seen", [
     lambda i, j, x: jnp.where(j > 3, j, 2**31 - 1) > i,
     lambda i, j, x: (i - j) % 3 > 1,
@@ -379,7 +387,9 @@ def test_what_a_score_knows_when_it_is_traced_is_no_operand():
     lambda i, j, x: jnp.clip(i - j, -3, 2).astype(jnp.int8) ** 2 < 5,
     lambda i, j, x: (x * 2 + 1) % 7 < i,
     lambda i, j, x: jnp.where(j > 3, x, 2**31 - 1) > abs(i - x),
-], ids=range(8))
+    lambda i, j, x: jnp.less(*jax.lax.optimization_barrier((i, j))),
+    lambda i, j, x: even(i) + 3 > j,
+], ids=range(10))
 def test_whole_numbers_of_a_score(seen):
     """Those that a float holds are what XLA computes; x is known to a running program only."""
     q, k, v = operands()

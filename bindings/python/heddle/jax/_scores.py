@@ -23,7 +23,7 @@ POINTWISE = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "max": "max
              "tanh": "tanh_fwd", "logistic": "sigmoid_fwd", "erf": "erf", "sin": "sin", "cos": "cos", "tan": "tan",
              "floor": "floor", "ceil": "ceil", "eq": "cmp_eq", "ne": "cmp_neq", "lt": "cmp_lt", "le": "cmp_le",
              "gt": "cmp_gt", "ge": "cmp_ge", "and": "logical_and", "or": "logical_or", "not": "logical_not"}
-PASSED_ON = ("copy", "copy_p", "reduce_precision", "optimization_barrier", "reshard")
+PASSED_ON = ("copy", "copy_p", "reduce_precision", "reshard")
 # Inside shard_map: what says that a value differs over a mesh axis.
 VARIED = ("pvary", "pcast")
 CALLS = {"pjit": "jaxpr", "jit": "jaxpr", "closed_call": "call_jaxpr", "custom_jvp_call": "call_jaxpr",
@@ -117,6 +117,8 @@ class _Trace:
             found = self.run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), inputs)
             self.shares_ties = before
             return found if is_jaxs else [self.marked(name, one) for one in found]
+        if name == "optimization_barrier":  # of any number of values
+            return inputs
         if all(isinstance(x, _Known) for x in inputs):
             key = name, str(eqn.params), *map(id, inputs)
             if key not in self.computed:
@@ -131,7 +133,7 @@ class _Trace:
 
     def marked(self, name, value):
         """A value whose derivative in JAX is another than that of the ops it is made by."""
-        if isinstance(value, _Known):
+        if isinstance(value, _Known) or value in self.ranges:
             return value
         made = self.emit("identity", value)
         self.own_derivatives[made[1]] = name
