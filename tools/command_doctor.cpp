@@ -10,6 +10,7 @@
 #include "engine/cuda/device.h"
 #include "engine/cuda/kernel_archive.h"
 #include "engine/cuda/kernel_cache.h"
+#include "engine/devices.h"
 #include "tools/attention_paths.h"
 #include "tools/command.h"
 #include "tools/processors.h"
@@ -102,8 +103,11 @@ void doctor() {
     if (const char* const value = environment::value_of(variable.name))
       settings += fmt::format("{}{}={}", settings.empty() ? "" : ", ", variable.name, value);
   }
-  const Result<problem::AllowedPaths> paths = problem::AllowedPaths::of_environment();
-  if (!paths.is_ok()) settings += ": " + paths.status().message();
+  for (const Status& read :
+       {problem::AllowedPaths::of_environment().status(), engine::default_device().status(),
+        engine::cuda::cache_limit_bytes().status(), environment::is_on("HEDDLE_GQA_DEBUG").status(),
+        environment::is_on("ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO").status()})
+    if (!read.is_ok()) settings += "; " + read.message();
   say("environment", settings.empty() ? "says nothing to Heddle" : settings);
   say("kernels", carried_kernels());
   say("kernel cache", kernel_cache());

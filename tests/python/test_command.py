@@ -271,6 +271,16 @@ def test_doctor_and_bench_speak(heddle):
     assert len(figures["cells"]) == 4 and all(cell["seconds"] > 0 for cell in figures["cells"])
 
 
+@pytest.mark.parametrize("name, value, said", [
+    ("HEDDLE_DEVICE", "gpu", "HEDDLE_DEVICE is 'gpu', expected cpu or cuda"),
+    ("HEDDLE_CACHE_BYTES", "5G", "HEDDLE_CACHE_BYTES is '5G', expected a number of bytes"),
+    ("HEDDLE_GQA_DEBUG", "yes", "HEDDLE_GQA_DEBUG is 'yes', expected 0 or 1"),
+    ("HEDDLE_DISABLE_FLASH_DECODE", "yes", "HEDDLE_DISABLE_FLASH_DECODE is 'yes', expected 0 or 1")])
+def test_doctor_says_what_the_environment_has_wrong(heddle, monkeypatch, name, value, said):
+    monkeypatch.setenv(name, value)
+    assert said in " ".join(heddle("doctor").stdout.split())
+
+
 def test_bench_of_gqa_has_a_cell_for_each_mode_and_cache(heddle, tmp_path):
     small = ("--heads", 4, "--kv-heads", 2, "--head-size", 32, "--keys", 8, 64)
     run = heddle("bench", "gqa", *small, "--json", tmp_path / "gqa.json", "--plot", tmp_path / "gqa.svg")
