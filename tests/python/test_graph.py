@@ -1,6 +1,7 @@
 """heddle.Graph: what Python puts together is what the text form says, and what is wrong gets its sentence."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import heddle
 import pytest
@@ -98,3 +99,13 @@ def test_what_is_wrong_gets_its_sentence(wrong, kind, sentence):
 def test_expressions_of_what_is_no_graph():
     with pytest.raises(TypeError, match="The graph of an expression is of type str, expected a heddle.Graph"):
         heddle.Expression("graph")
+
+
+def test_many_threads_ask_for_one_text():
+    graph = heddle.Graph("attention", io="f32")
+    q, k, v, o = (graph.tensor(name, (2, 4, 16, 8)) for name in "qkvo")
+    graph.node("sdpa", q=q, k=k, v=v, o=o, attn_scale=0.5)
+    graph.validate()
+    expected = graph.text
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(lambda _: graph.text, range(4000))) == {expected}

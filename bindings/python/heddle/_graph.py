@@ -2,6 +2,7 @@
 
 import ctypes
 import operator
+import threading
 from collections.abc import Mapping, Sequence
 from ctypes import byref, c_bool, c_char_p, c_double, c_int, c_int32, c_int64, c_void_p
 
@@ -55,6 +56,9 @@ class Expression:
         self.result = self.graph.tensor(f"{self._prefix}{op} {len(self.ops)}", virtual=True)
         self.ops.append((op, inputs, self.result, axis, numbers))
         return self.result
+
+
+_TEXTS = threading.Lock()  # a graph's text is its own until the next thread asks for it
 
 
 class Graph:
@@ -129,8 +133,9 @@ class Graph:
     def text(self) -> str:
         """The text form, which `Plan`, the custom call and the `heddle` command take."""
         text = c_char_p()
-        call("heddle_graph_text", self.handle, byref(text))
-        return text.value.decode()
+        with _TEXTS:
+            call("heddle_graph_text", self.handle, byref(text))
+            return text.value.decode()
 
     def validate(self) -> None:
         """Infers what is unset and checks every rule of the ops' contracts; raises Error with the one that is broken."""

@@ -1,5 +1,6 @@
 """Functions that make graphs: kept by a key of their arguments, and built when they return."""
 
+import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -19,17 +20,19 @@ def graph_cache(key_fn: Callable[..., Hashable], maxsize: int = 256) -> Callable
         raise ValueError(f"maxsize is {maxsize}, expected 1 at least.")
 
     def decorate(function):
-        kept = {}
+        kept, lock = {}, threading.Lock()
 
         @wraps(function)
         def cached(*args, **kwargs):
             key = key_fn(*args, **kwargs)
-            if key not in kept:
-                made = function(*args, **kwargs)
-                while len(kept) >= maxsize:
+            with lock:
+                if key in kept:
+                    return kept[key]
+            made = function(*args, **kwargs)
+            with lock:
+                while len(kept) >= maxsize and key not in kept:
                     del kept[next(iter(kept))]
-                kept[key] = made
-            return kept[key]
+                return kept.setdefault(key, made)
 
         return cached
 

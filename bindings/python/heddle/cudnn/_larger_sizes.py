@@ -1,6 +1,7 @@
 """Executions with sizes beyond those that a graph was planned with: a plan of their own, kept for the next time."""
 
 import json
+import threading
 
 from heddle import Graph, Plan
 from heddle.cudnn._errors import translated
@@ -14,19 +15,21 @@ class LargerSizes:
     """Plans of one graph by the sizes that executions asked for."""
 
     def __init__(self):
-        self._bindings = {}
+        self._bindings, self._lock = {}, threading.Lock()
 
     def find_or_make(self, lowered, planned, shapes, strides):
         """The binding at these dims and strides, by the library's uids; others keep theirs, but for what follows from them."""
         key = planned.device, str(sorted(shapes.items())), str(sorted(strides.items()))
-        binding = self._bindings.pop(key, None)
+        with self._lock:
+            binding = self._bindings.pop(key, None)
         if binding is None:
             with translated():
                 resized = _resized(lowered, planned, shapes, strides)
                 binding = Binding(resized, Plan(resized.graph, planned.device), planned.device)
-        while len(self._bindings) >= _KEPT:
-            self._bindings.pop(next(iter(self._bindings)), None)
-        self._bindings[key] = binding
+        with self._lock:
+            while len(self._bindings) >= _KEPT:
+                del self._bindings[next(iter(self._bindings))]
+            self._bindings[key] = binding
         return binding
 
 
