@@ -168,6 +168,7 @@ def test_dropout_drops_its_share_and_is_repeatable():
     ({"sink": SINK[:2]}, ValueError, r"attention: sink has shape \(2,\), expected \(4,\)"),
     ({"kv_lengths": LENGTHS[1] * 1.0}, TypeError, "attention: kv_lengths has dtype float64, expected int32 or int64"),
     ({"kv_lengths": LENGTHS[1][:1]}, ValueError, r"attention: kv_lengths has shape \(1,\), expected \(2,\)"),
+    ({"segment_ids": (IDS[0], IDS[1] + 2**24)}, ValueError, "attention: segment_ids has ids from 1677721[67] to .*, expected none"),
     ({"segment_ids": IDS[0]}, ValueError, r"attention: segment_ids has shape \(2, 7\), expected \(2, 9\)"),
     ({"causal": 1}, TypeError, "attention: causal is int, expected True or False"),
     ({"causal": "left"}, ValueError, "attention: causal is 'left', expected 'top_left' or 'bottom_right'"),

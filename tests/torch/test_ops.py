@@ -304,6 +304,9 @@ def test_heddles_own_functions_take_tensors():
     ({"sink": torch.ones(3)}, ValueError, r"attention: sink has shape \(3,\), expected \(4,\)"),
     ({"dropout": (0.5, 1.5)}, TypeError, "attention: dropout's seed is of type float, expected an int"),
     ({"dropout": (0.5, torch.ones(2))}, TypeError, r"dropout's seed is torch.float32\[2\] on .*, expected one int32 or int64"),
+    ({"segment_ids": (torch.full((B, T), 2**40), torch.full((B, S), 2**41))}, ValueError,
+     "attention: segment_ids has ids from 1099511627776 to 1099511627776, expected none above 16777216 in magnitude"),
+    ({"segment_ids": (None, torch.zeros(B, S, dtype=torch.int32))}, TypeError, "attention: segment_ids has None in the place of an"),
     ({"causal": 1}, TypeError, "attention: causal is int, expected True or False"),
     ({"scale": torch.ones((), requires_grad=True)}, TypeError, "attention: scale requires a gradient, which is only possible for"),
 ])

@@ -6,7 +6,7 @@ Vaswani et al., "Attention Is All You Need", 2017; Dao, "FlashAttention-2", 2023
 import math
 
 from heddle import _checks
-from heddle.arrays import _attention_graph, _calls
+from heddle.arrays import _attention_graph, _calls, _new
 from heddle.arrays._attention_graph import OP
 from heddle.arrays._calls import Inputs, Kind, kept
 
@@ -41,7 +41,7 @@ def attention(q: object, k: object, v: object, *, bias: object = None, mask: obj
       sink: `[N]`, one more logit in each row's denominator, without a value.
       q_lengths, kv_lengths: int32 or int64 `[B]`; rows from the length on are absent. What k and v hold there never leaks.
       segment_ids: int32 or int64 of `[B, T]` (T = S), or a pair of `[B, T]` and `[B, S]`; a query sees the keys of its own
-        id. Ids below 2^24.
+        id. Ids up to 2^24: others are refused, on a GPU not looked at.
       return_lse: also return each row's log-sum-exp of scores, sink included, natural logarithm.
       deterministic: equal arguments give equal bits in gradients too.
       layout: "BTNH" or "BNTH".
@@ -68,6 +68,11 @@ def attention(q: object, k: object, v: object, *, bias: object = None, mask: obj
     if probability:
         arrays |= {name: inputs.library.full((), _checks.whole(f"{OP}: dropout's {name}", word), "int64")
                    for name, word in zip(_WORDS, words, strict=True)}
+    if segment_ids is not None and inputs.device == "cpu":
+        for name in _attention_graph.SEGMENTS:
+            ids = _new.dense(f"{OP}: {name}", arrays[name])
+            if ids.size:
+                _attention_graph.check_ids(int(ids.min()), int(ids.max()))
     found = _of_nothing(inputs, arrays, call) if call.ready is None else _of_plan(inputs, arrays, call)
     return found[0] if len(found) == 1 else tuple(found)
 

@@ -14,6 +14,8 @@ FLOATS = ("f32", "f16", "bf16")
 WIDE_FLOATS = ("f64", *FLOATS)  # of q; and of what is added to its scores where it is f64
 INTEGERS = ("i32", "i64")
 LAYOUTS = ("BTNH", "BNTH")
+SEGMENTS = ("q_segments", "kv_segments")
+_MOST_ID = 2**24
 DIFFERENTIABLE = ("q", "k", "v", "bias", "sink")
 # Of which operands a graph takes any strides; lengths are lists to a GPU's kernels.
 LAID = dict.fromkeys(("bias", "mask", "sink", "q_segments", "kv_segments"), "anyhow") | dict.fromkeys(
@@ -304,7 +306,15 @@ def split_segments(given: object) -> tuple:
     pair = given if isinstance(given, (tuple, list)) else (given, given)
     if len(pair) != 2:
         raise ValueError(f"{OP}: segment_ids has {len(pair)} entries, expected one array, or one for q and one for k.")
+    if any(ids is None for ids in pair):
+        raise TypeError(f"{OP}: segment_ids has None in the place of an array, expected one for q and one for k.")
     return pair
+
+
+def check_ids(low: int, high: int) -> None:
+    """Raises ValueError unless segment ids from low to high are numbers that f32 tells from each other."""
+    if not -_MOST_ID <= low <= high <= _MOST_ID:
+        raise ValueError(f"{OP}: segment_ids has ids from {low} to {high}, expected none above {_MOST_ID} in magnitude.")
 
 
 def _finite(name, value):

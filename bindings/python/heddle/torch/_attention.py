@@ -9,7 +9,7 @@ from heddle import _checks
 from heddle.arrays import _attention_graph
 from heddle.arrays._attention_graph import LAYOUTS, OP
 from heddle.arrays._calls import LEAST_I32, MOST_I32, flag, one_of
-from heddle.torch import _calls
+from heddle.torch import _calls, _internals
 from heddle.torch._attention_ops import attend
 
 
@@ -41,6 +41,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, bias: torch.
     one_of(OP, "layout", layout, LAYOUTS)
     _calls.checked(OP, given)
     tensors = {name: x for name, x in given.items() if x is not None}
+    if segment_ids is not None:
+        _check_ids([tensors[name] for name in _attention_graph.SEGMENTS])
     _convert(tensors)
     config = _config(q.shape[-1] if q.dim() else 1, causal, tuple(window) if isinstance(window, list) else window, scale, soft_cap,
                      probability, deterministic)
@@ -54,6 +56,15 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, bias: torch.
 def _config(dim, causal, window, scale, soft_cap, probability, deterministic):
     return _attention_graph.config(dim, causal=causal, window=window, scale=scale, soft_cap=soft_cap, probability=probability,
                                    deterministic=deterministic)
+
+
+def _check_ids(tensors):
+    """On a CPU, where looking at numbers waits for nothing."""
+    if tensors[0].device.type != "cpu" or _internals.is_traced(tensors):
+        return
+    for ids in tensors:
+        if ids.numel() > 0 and ids.dtype in (torch.int32, torch.int64):
+            _attention_graph.check_ids(int(ids.min()), int(ids.max()))
 
 
 def _convert(tensors):
