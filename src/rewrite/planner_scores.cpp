@@ -267,8 +267,12 @@ Status Planner::set_added(graph::AttentionAttributes& a, ScoreGraph& score) {
   }
   if (!bias) return {};
   HEDDLE_ASSIGN(a.bias, operand("Bias", *bias, score_axes(*bias)));
-  // What a fill replaces is replaced with the bias that was added before.
-  if (plan_.keys.fill && match_.score.mask.hiding == Hiding::replaces) score.add(a.bias);
+  // What a fill replaces is replaced with the bias that was added before; so is what the score
+  // hides, where the bias may be no number.
+  const VisibleKeys& keys = plan_.keys;
+  const bool hides = !keys.segments.empty() || !keys.predicates.empty();
+  const Hiding hiding = match_.score.mask.hiding;
+  if (keys.fill ? hiding == Hiding::replaces : hides && hiding != Hiding::adds) score.add(a.bias);
   const std::string dims = to_string(plan_.graph[a.bias].dims);
   plan_.bias = plan_.bias == "none" ? dims : dims + ", " + plan_.bias;
   return {};

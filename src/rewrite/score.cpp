@@ -167,6 +167,19 @@ Hiding hiding_of(Algebra& algebra, const Poly& visible, const Poly& hidden) {
   return only_product ? Hiding::replaces_product : Hiding::mixes;
 }
 
+/// Takes those indicators away that make no score visible: of hidden scores alone, whatever is
+/// added to their fill.
+void leave_what_decides(Mask& mask) {
+  for (size_t i = mask.indicators.size(); i-- > 0;) {
+    std::vector<bool> fails, holds;
+    for (size_t bits = 0; bits < mask.visible.size(); ++bits)
+      (bits >> i & 1 ? holds : fails).push_back(mask.visible[bits]);
+    if (fails != holds) continue;
+    mask.indicators.erase(mask.indicators.begin() + static_cast<std::ptrdiff_t>(i));
+    mask.visible = std::move(holds);
+  }
+}
+
 /// Whether the text alone says that `element` is far above a mask's fill.
 bool is_bounded(const Algebra& algebra, const Element& element) {
   const hlo::Literal* literal = element.x->literal();
@@ -217,9 +230,6 @@ Result<Mask> mask_of(Algebra& algebra, PolyId id) {
     return error(Code::graph_not_supported, "the mask combines {} predicates; at most {} are read",
                  mask.indicators.size(), kMaxIndicators);
   const size_t assignments = size_t{1} << mask.indicators.size();
-  for (AtomId id : mask.indicators)
-    mask.is_fixed =
-        mask.is_fixed && (!algebra.is_fixed || algebra.is_fixed(algebra.at(id).element));
   std::optional<Poly> visible;
   std::optional<double> fill;
   std::vector<Poly> hidden;
@@ -273,6 +283,10 @@ Result<Mask> mask_of(Algebra& algebra, PolyId id) {
     mask.hiding =
         mask.hiding == Hiding::mixes || (i > 0 && mask.hiding != hiding) ? Hiding::mixes : hiding;
   }
+  leave_what_decides(mask);
+  for (AtomId id : mask.indicators)
+    mask.is_fixed =
+        mask.is_fixed && (!algebra.is_fixed || algebra.is_fixed(algebra.at(id).element));
   mask.has_free_terms = std::any_of(visible->begin(), visible->end(),
                                     [&](const Monomial& m) { return is_free(algebra, m); });
   mask.terms_reach_fill = may_reach(algebra, *visible, mask.fill);

@@ -145,6 +145,30 @@ def filled_within_reach_beside_a_sink(q, k, v, shown, sink):
     return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s)[..., :-1], v)
 
 
+# What is added to hidden scores alone.
+
+def numbers_of_shown_cells(random):
+    shown = random.random((B, H, Q, K)) < 0.6
+    return [*heads(random), shown, np.where(shown, normal(random, B, H, Q, K), np.nan), normal(random, B, H, Q, K)]
+
+
+@trap(numbers_of_shown_cells, grad=(0, 1, 2))
+def bias_that_is_no_number_where_it_is_hidden(q, k, v, shown, bias, _):
+    return weighed(jnp.where(shown, scores(q, k) + bias, -jnp.inf), v)
+
+
+@trap(numbers_of_shown_cells, grad=(0, 1, 2))
+def bias_that_is_no_number_in_other_segments(q, k, v, shown, bias, _):
+    of_rows, of_keys = shown[:, 0, :, 0].astype(jnp.int32), shown[:, 0, 0].astype(jnp.int32)
+    same = of_rows[:, :, None] == of_keys[:, None]
+    return weighed(jnp.where(same[:, None], scores(q, k) + jnp.where(same, 1.0, bias[:, 0])[:, None], -jnp.inf), v)
+
+
+@trap(numbers_of_shown_cells, grad=(0, 1, 2))
+def hidden_by_infinity_and_numbers_of_other_cells(q, k, v, shown, _, more):
+    return weighed(jnp.where(shown, scores(q, k), -jnp.inf + jnp.where(more > 0, more, 0)), v)
+
+
 # Numbers of data that multiply or divide the scores until they are lower than the fill: hidden keys have all the weight.
 
 def low_scores(random):
