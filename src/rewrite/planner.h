@@ -167,6 +167,10 @@ class Planner {
   Element as_result(const Element& place) const;
 
   Status set_mask(graph::AttentionAttributes& a, ScoreGraph& score);
+  /// Where the band's diagonal is counted from: keys beyond rows, or 0 for the top left.
+  int64_t corner() const;
+  /// Whether the score compares indices with the band's bounds, as no attribute says them.
+  bool bounds_by_score() const;
 
   /// Bounds and lengths as predicates of the score.
   Status add_bounds(const VisibleKeys& keys, ScoreGraph& score,

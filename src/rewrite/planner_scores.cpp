@@ -40,17 +40,12 @@ Status Planner::set_mask(graph::AttentionAttributes& a, ScoreGraph& score) {
   const VisibleKeys& keys = plan_.keys;
   const Roles& roles = plan_.roles;
   plan_.mask = keys.description(elements_, roles);
-  // A window's left bound is the call's own only where rows are no more than keys.
-  const bool by_score =
-      keys.fill || (keys.band.left && elements_.size(roles.rows) > elements_.size(roles.keys));
+  const bool by_score = bounds_by_score();
   const bool padded = !by_score && (keys.q_lengths || keys.kv_lengths);
   if (!by_score && (keys.band.right || keys.band.left)) {
-    // With lengths the bottom right is another corner in every batch entry.
-    const int64_t offset = elements_.size(roles.keys) - elements_.size(roles.rows);
-    const bool bottom_right = offset != 0 && keys.band.right == offset && !padded;
+    const int64_t shift = corner();
     a.diagonal_alignment =
-        bottom_right ? graph::DiagonalAlignment::bottom_right : graph::DiagonalAlignment::top_left;
-    const int64_t shift = bottom_right ? offset : 0;
+        shift != 0 ? graph::DiagonalAlignment::bottom_right : graph::DiagonalAlignment::top_left;
     if (keys.band.right) a.right_bound = *keys.band.right - shift;
     if (keys.band.left) a.left_bound = *keys.band.left + shift;
   }
@@ -94,6 +89,24 @@ Status Planner::set_mask(graph::AttentionAttributes& a, ScoreGraph& score) {
     score.replace_where_not(visible, *keys.fill);
   }
   return {};
+}
+
+int64_t Planner::corner() const {
+  const VisibleKeys& keys = plan_.keys;
+  // With lengths the bottom right is another corner in every batch entry.
+  if (keys.q_lengths || keys.kv_lengths) return 0;
+  const int64_t offset = elements_.size(plan_.roles.keys) - elements_.size(plan_.roles.rows);
+  return keys.band.right == offset ? offset : 0;
+}
+
+bool Planner::bounds_by_score() const {
+  const VisibleKeys& keys = plan_.keys;
+  const Band& band = keys.band;
+  // A window's left bound is the call's own only where rows are no more than keys, and no bound is
+  // that leaves out the key at the corner.
+  const bool more_rows = elements_.size(plan_.roles.rows) > elements_.size(plan_.roles.keys);
+  return keys.fill || (band.left && (more_rows || *band.left + corner() <= 0)) ||
+         (band.right && *band.right < corner());
 }
 
 Status Planner::add_bounds(const VisibleKeys& keys, ScoreGraph& score,
@@ -270,7 +283,7 @@ Status Planner::set_added(graph::AttentionAttributes& a, ScoreGraph& score) {
   // What a fill replaces is replaced with the bias that was added before; so is what the score
   // hides, where the bias may be no number.
   const VisibleKeys& keys = plan_.keys;
-  const bool hides = !keys.segments.empty() || !keys.predicates.empty();
+  const bool hides = bounds_by_score() || !keys.segments.empty() || !keys.predicates.empty();
   const Hiding hiding = match_.score.mask.hiding;
   if (keys.fill ? hiding == Hiding::replaces : hides && hiding != Hiding::adds) score.add(a.bias);
   const std::string dims = to_string(plan_.graph[a.bias].dims);

@@ -119,3 +119,27 @@ def fixed_mask_of_entries(q, k, v):
 def fixed_mask_of_entries_and_padding(q, k, v, padding):
     mask = ((np.arange(K) + 1) % np.array([2, 3])[:, None] == 0) & padding
     return weighed(jnp.where(mask[:, None, None, :], scores(q, k), -1e30), v)
+
+
+# Bands that leave out the key at the corner, as none of a call's own bounds does, and rows with no key at all.
+
+def beside_sinks(s, sinks):
+    sinks = jnp.broadcast_to(sinks[:, None, None], (*s.shape[:-1], 1))
+    return jax.nn.softmax(jnp.concatenate([s, sinks], -1))[..., :-1]
+
+
+@trap(lambda r: [*heads(r), normal(r, H)], grad=(0, 1, 2, 3))
+def earlier_keys_beside_sinks(q, k, v, sinks):
+    s = jnp.where(jnp.arange(K) < jnp.arange(Q)[:, None], scores(q, k), -jnp.inf)
+    return jnp.einsum("bhqk,bkhd->bqhd", beside_sinks(s, sinks), v)
+
+
+@trap(lambda r: [*heads(r), np.where(np.tri(Q, K, -1, dtype=bool), normal(r, H, Q, K), np.nan)])
+def earlier_keys_beside_no_numbers(q, k, v, bias):
+    return weighed(jnp.where(jnp.tri(Q, K, -1, dtype=bool), scores(q, k) + bias, -jnp.inf), v)
+
+
+@trap(lambda r: [*heads(r), normal(r, H), np.array([4, 0], np.int32)], grad=(0, 1, 2, 3))
+def later_keys_of_lengths_beside_sinks(q, k, v, sinks, lengths):
+    shown = (jnp.arange(K) > jnp.arange(Q)[:, None] + 1) & (jnp.arange(K) < lengths[:, None, None, None] + 3)
+    return jnp.einsum("bhqk,bkhd->bqhd", beside_sinks(jnp.where(shown, scores(q, k), -jnp.inf), sinks), v)
