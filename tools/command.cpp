@@ -35,6 +35,14 @@ Status write_text(const std::string& text, const std::string& path) {
   return error(Code::io_failed, "{} cannot be written{}", path, reason());
 }
 
+void add_file(CLI::App& command, const std::string& option, std::string& path,
+              const std::string& help) {
+  const auto check = [](const std::string& name) -> std::string {
+    return name.empty() ? "it is empty, expected the name of a file" : "";
+  };
+  command.add_option(option, path, help)->check(CLI::Validator(check, "", "file"));
+}
+
 void add_device(CLI::App& command, engine::Device& device) {
   const auto set = [&device](const std::string& name) {
     device = name == "cuda" ? engine::Device::cuda : engine::Device::cpu;

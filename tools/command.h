@@ -24,6 +24,10 @@ ExitStatus complain(const Status& failure);
 /// Writes to a file, or to standard output if `path` is "-".
 Status write_text(const std::string& text, const std::string& path);
 
+/// An option that names a file to be written. Nothing is no name: taken for an option not given,
+/// the file was left out in silence.
+void add_file(CLI::App& command, const std::string& option, std::string& path,
+              const std::string& help);
 /// --device cpu or cuda: whose engines a module's calls are for.
 void add_device(CLI::App& command, engine::Device& device);
 /// --seed: a whole number that is not negative.

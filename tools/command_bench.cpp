@@ -152,8 +152,8 @@ void add_bench(CLI::App& app, int& status) {
       ->check(CLI::Range(1, 4096));
   cpu->add_option("--tensors", options->tensors,
                   "Folder of inputs that bench/cells.py wrote (default: random)");
-  cpu->add_option("--json", options->json,
-                  "Also write the figures as JSON to this file; - for standard output alone");
+  add_file(*cpu, "--json", options->json,
+           "Also write the figures as JSON to this file; - for standard output alone");
   cpu->add_flag("--machine-only", options->machine_only, "Only what the machine could do");
   cpu->callback([options, &status] {
     const Status ended = bench(*options);

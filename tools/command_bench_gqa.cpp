@@ -168,9 +168,9 @@ void add_bench_gqa(CLI::App& bench_command, int& status) {
       ->check(CLI::IsMember(gqa_cache_names()));
   gqa->add_option("--keys", options->keys, "1024, 4096")->check(CLI::Range(1, 1 << 24));
   add_gqa_options(*gqa, options->gqa);
-  gqa->add_option("--json", options->json,
-                  "Also write the figures as JSON to this file; - for standard output alone");
-  gqa->add_option("--plot", options->plot, "Also draw milliseconds by keys, as SVG to this file");
+  add_file(*gqa, "--json", options->json,
+           "Also write the figures as JSON to this file; - for standard output alone");
+  add_file(*gqa, "--plot", options->plot, "Also draw milliseconds by keys, as SVG to this file");
   gqa->callback([options, &status] {
     const Status ended = bench(*options);
     status = ended.is_ok() ? kDone : complain(ended);

@@ -86,10 +86,10 @@ void add_fuse(CLI::App& app, int& status) {
       ->add_option("module", options->path, text_file_help("The HLO text module", kMostModuleBytes))
       ->required();
   add_device(*command, options->device);
-  command->add_option("-o,--output", options->output,
-                      "Where to write the rewritten module; - for standard output");
-  command->add_option("--report", options->report,
-                      "Where to write the report (JSON); - for standard output");
+  add_file(*command, "-o,--output", options->output,
+           "Where to write the rewritten module; - for standard output");
+  add_file(*command, "--report", options->report,
+           "Where to write the report (JSON); - for standard output");
   command->add_flag(
       "--verify", options->verify,
       "Evaluate both modules on the same random inputs: the error of every output and of each of\n"
@@ -100,9 +100,8 @@ void add_fuse(CLI::App& app, int& status) {
                   "by its name or number;\nthe others are random",
                   kMostArrayBytes >> 30));
   add_seed(*command, options->seed, "Seed of the random inputs (0)");
-  command->add_option(
-      "--picture", options->picture,
-      "Draw what changed in every computation, before and after (.svg, .png, .pdf, .dot)");
+  add_file(*command, "--picture", options->picture,
+           "Draw what changed in every computation, before and after (.svg, .png, .pdf, .dot)");
   command->callback([options, &status] {
     const Result<ExitStatus> ended = fuse(*options);
     status = ended ? *ended : complain(ended.status());

@@ -180,7 +180,7 @@ void add_prebuild(CLI::App& app, int& status) {
       ->add_option("--arch", *architectures,
                    "sm_80, sm_90a, ...; else that of the GPU here. Several times: of each")
       ->allow_extra_args(false);
-  command->add_option("--archive", *archive, "A file to write them to, anew");
+  add_file(*command, "--archive", *archive, "A file to write them to, anew");
   command->add_option("graphs", *graphs,
                       text_file_help("Graphs in their text form (JSON), each", kMostGraphBytes));
   command->callback([architectures, archive, graphs, &status] {

@@ -116,9 +116,9 @@ void add_profile(CLI::App& app, int& status) {
   gqa->add_option("--keys", options->keys, "Keys with the new ones (default: 8192)")
       ->check(CLI::Range(1, 1 << 24));
   add_gqa_options(*gqa, options->gqa);
-  gqa->add_option("--json", options->json,
-                  "Also write the figures as JSON to this file; - for standard output alone");
-  gqa->add_option("--picture", options->picture, "Also draw the stages, as SVG to this file");
+  add_file(*gqa, "--json", options->json,
+           "Also write the figures as JSON to this file; - for standard output alone");
+  add_file(*gqa, "--picture", options->picture, "Also draw the stages, as SVG to this file");
   gqa->callback([options, &status] {
     const Status ended = profile(*options);
     status = ended.is_ok() ? kDone : complain(ended);

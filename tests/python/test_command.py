@@ -236,6 +236,14 @@ def test_run_of_packed_tensors_whose_rows_lie_differently_far_apart(heddle, tmp_
     assert run.returncode == DONE, run.stdout + run.stderr
 
 
+@pytest.mark.parametrize("words", [("fuse", "m.hlo", "-o"), ("fuse", "m.hlo", "--report"), ("fuse", "m.hlo", "--picture"),
+                                   ("bench", "cpu", "--json"), ("bench", "gqa", "--plot"), ("profile", "gqa", "--picture"),
+                                   ("prebuild", "--archive")])
+def test_a_file_to_write_has_a_name(heddle, words):
+    run = heddle(*words, "")
+    assert run.returncode == BAD_INPUT and "it is empty, expected the name of a file" in run.stderr, run.stderr
+
+
 def test_what_is_no_file_is_not_replaced_by_one(heddle, root, tmp_path):
     graph, pipe = root / "fuzz" / "seeds" / "graph_json" / "sdpa.json", tmp_path / "pipe"
     os.mkfifo(pipe)
