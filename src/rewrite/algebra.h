@@ -132,6 +132,8 @@ class Algebra {
   std::function<double(const Element& element)> reach;
   /// The same of one that scores are multiplied by.
   std::function<double(const Element& element)> reach_of_factor;
+  /// Whether the text may make an infinity, or no number, of finite numbers there. Set likewise.
+  std::function<bool(const Element& element)> may_be_infinite;
 
   /// Whether work has grown beyond what attention needs; results are then incomplete.
   bool exhausted() const { return atoms_.size() > kMaxAtoms; }

@@ -35,6 +35,9 @@ std::shared_ptr<Algebra> make_algebra(Elements& elements, hlo::ElementType type)
   algebra->reach_of_factor = [&elements](const Element& element) {
     return reach_of_factor(elements, element.frame, element.x);
   };
+  algebra->may_be_infinite = [&elements](const Element& element) {
+    return may_be_infinite(elements, element.frame, element.x);
+  };
   return algebra;
 }
 

@@ -147,7 +147,8 @@ bool is_bounded(Opcode opcode) {
          opcode == Opcode::sine;
 }
 
-/// Whether the program may make an infinity of finite numbers on the way to `x`.
+}  // namespace
+
 bool may_be_infinite(Elements& elements, int frame, const Instruction* x) {
   std::vector<std::pair<int, const Instruction*>> work{{frame, x}};
   std::set<std::pair<int, const Instruction*>> seen;
@@ -172,8 +173,6 @@ bool may_be_infinite(Elements& elements, int frame, const Instruction* x) {
   }
   return false;
 }
-
-}  // namespace
 
 double reach_of_factor(Elements& elements, int frame, const Instruction* x) {
   const double reach = reach_of(elements, frame, x);

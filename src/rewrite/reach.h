@@ -19,4 +19,7 @@ double reach_of(Elements& elements, int frame, const hlo::Instruction* x);
 /// number that may be 0, can be anything.
 double reach_of_factor(Elements& elements, int frame, const hlo::Instruction* x);
 
+/// Whether the program may make an infinity, or no number, of finite numbers on the way to `x`.
+bool may_be_infinite(Elements& elements, int frame, const hlo::Instruction* x);
+
 }  // namespace heddle::rewrite

@@ -61,7 +61,9 @@ bool are_finite(const Algebra& algebra, const Poly& scores) {
   return std::all_of(scores.begin(), scores.end(), [&](const Monomial& m) {
     return std::none_of(m.factors.begin(), m.factors.end(), [&](const Power& p) {
       const Atom& atom = algebra.at(p.atom);
-      return p.exponent < 0 || (atom.kind == AtomKind::function && atom.function != Opcode::tanh);
+      return p.exponent < 0 || (atom.kind == AtomKind::function && atom.function != Opcode::tanh) ||
+             (atom.kind == AtomKind::element && algebra.may_be_infinite &&
+              algebra.may_be_infinite(atom.element));
     });
   });
 }

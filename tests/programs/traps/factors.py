@@ -260,6 +260,12 @@ def weights_made_numbers(q, k, v, mask, _):
 
 
 @trap(lambda r: [*rows_dropped(r), np.array([0, 1, 0.5], np.float32)], grad=(0, 1, 2))
+def weights_of_scores_less_the_log_of_nothing_made_numbers(q, k, v, mask, _, of_heads):
+    p = jax.nn.softmax(jnp.where(mask, scores(q, k) - jnp.log(of_heads)[:, None, None] * (jnp.arange(K) % 2), -jnp.inf))
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.nan_to_num(p), v)
+
+
+@trap(lambda r: [*rows_dropped(r), np.array([0, 1, 0.5], np.float32)], grad=(0, 1, 2))
 def weights_of_scores_divided_by_nothing_made_numbers(q, k, v, mask, _, temperatures):
     p = jax.nn.softmax(jnp.where(mask, scores(q, k) / temperatures[:, None, None], -jnp.inf))
     return 1 + jnp.einsum("bhqk,bkhd->bqhd", jnp.where(jnp.isnan(p), 0.0, p), v)
