@@ -58,9 +58,16 @@ inline float exp_of_product(float x, double unit) {
   return __builtin_exp2f(static_cast<float>(x * (unit * kLog2E)));
 }
 
-/// x * factor, rounded once where the machine has fused multiply-adds.
-inline Float product(Float x, const SplitFactor& factor) {
+/// x * factor of a finite x, rounded once where the machine has fused multiply-adds. An infinite
+/// one's is NaN: its product with the low part may be one, or the other infinity.
+inline Float finite_product(Float x, const SplitFactor& factor) {
   return multiply_add(x, factor.high, multiply(x, factor.low));
+}
+
+/// The same of any x: the low part takes an infinite one as the largest number.
+inline Float product(Float x, const SplitFactor& factor) {
+  const Float finite = min(all(__FLT_MAX__), max(all(-__FLT_MAX__), x));  // lets a NaN through
+  return multiply_add(x, factor.high, multiply(finite, factor.low));
 }
 
 /// The same of a number, to the bit.
@@ -72,11 +79,11 @@ inline float product(float x, double factor) {
 
 /// e^(x * unit - shift): what a score weighs beside its row's shift. The product is rounded before
 /// the shift is taken from it, as the shift was, so that the difference is exactly 0 for the score
-/// that is the row's largest, however large. Exactly 0 for -inf, whose product with a factor in
-/// parts is NaN: the bound, below which f32 has nothing, takes the place of either.
+/// that is the row's largest, however large. Exactly 0 for -inf, whose product may be NaN here: the
+/// bound, below which f32 has nothing, takes the place of either.
 inline Float exp_of_difference(Float x, const SplitFactor& unit, Float shift) {
   const SplitFactor log2_e = split(kLog2E);
-  Float t = max(subtract(product(x, unit), shift), all(-140));
+  Float t = max(subtract(finite_product(x, unit), shift), all(-140));
   t = min(all(88), t);
   const Float n = round_to_integer(multiply(t, log2_e.high));
   const Float f = multiply_add(t, log2_e.low, multiply_subtract(t, log2_e.high, n));
