@@ -70,6 +70,29 @@ def test_backward(case, kinds, cpu, isa):
         np.testing.assert_allclose(amax.item(), true_amaxes[name], rtol=1e-2, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.parametrize("descale", [1e7, 1e30])
+def test_scores_that_f32_has_no_fractions_of(descale, cpu, isa):
+    """The row's largest weighs 1 in the backward too: its score is rounded there as it was in the statistics."""
+    drawn = Drawn(PLAIN | {"scales": {"descale_q": descale}}, np.random.default_rng(11))
+    o, stats, amax_s, _ = run_forward(drawn, cpu, E4M3)
+    assert amax_s.item() == 1
+    made, amaxes = run_backward(drawn, cpu, o, stats, (E4M3,) * 3)
+    true, true_amaxes = drawn.backward(o, drawn.weights()[1], (E4M3,) * 3)
+    same_codes(made["dV"], true["dV"], "dV")
+    np.testing.assert_allclose(amaxes["dV"].item(), true_amaxes["dV"], rtol=1e-2)
+
+
+def test_rows_of_scores_of_minus_infinity(cpu, isa):
+    """As rows without a key: nothing weighs anything."""
+    drawn = Drawn(PLAIN | {"kinds": (E5M2,) * 4, "skv": 5}, np.random.default_rng(12))
+    drawn.memory["q"][0, 1, :, 0] = 1
+    drawn.memory["k"][0, 1, :, 0] = -np.inf
+    o, stats, amax_s, amax_o = run_forward(drawn, cpu, E5M2)
+    assert (o[0, 1] == 0).all() and (stats[0, 1] == -np.inf).all()
+    o, stats = o.astype(np.float64), stats.astype(np.float64)
+    assert np.isfinite(o).all() and np.isfinite(stats[0, 0]).all() and 0 < amax_s.item() <= 1 and np.isfinite(amax_o.item())
+
+
 @pytest.mark.parametrize("o_kind", [ml_dtypes.bfloat16, np.float32, E5M2])
 def test_backward_of_an_o_of_another_type(o_kind, cpu):
     """As a forward that wrote a wider type left it, times its scale."""

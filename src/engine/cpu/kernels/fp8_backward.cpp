@@ -53,8 +53,11 @@ class Fp8Scores {
     float* const p = memory_[memory_.at.s];
     const float stats = memory_[memory_.at.max][i];
     dots(q() + i * a_.qk_dim, memory_[memory_.at.k_columns], a_.qk_dim, p);
+    // Rounded before the statistic is taken from it, as the forward's was: the row's largest score
+    // weighs 1, however large. A product left to the compiler would be part of the difference.
+    const SplitFactor scale = split(pass_.score_scale);
     for (int64_t j = 0; j < kFp8Keys; j += kLanes)
-      store(p + j, exp(subtract(multiply(load(p + j), all(pass_.score_scale)), all(stats))));
+      store(p + j, exp(subtract(product(load(p + j), scale), all(stats))));
     return p;
   }
 

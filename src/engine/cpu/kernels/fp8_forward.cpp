@@ -91,6 +91,7 @@ class Fp8ForwardTile {
     for (int64_t i = 0; i < rows_; ++i) sum_[i] = 0;
     for_each_row([](int64_t, int64_t) {},
                  [&](int64_t i, float* s, Interval keys) {
+                   if (max_[i] == -kInfinity) return;  // saw scores of -inf alone
                    exponentiate(i, s, keys);
                    float sum = 0;  // of the block apart, so that a long row's small weights count
                    for (int64_t j = keys.lo; j < keys.hi; ++j) sum += s[j];
@@ -105,6 +106,7 @@ class Fp8ForwardTile {
     uint32_t amax = 0;
     for_each_row([&](int64_t j0, int64_t keys) { load_rows(*a_.v, task_.b, head, j0, keys, v); },
                  [&](int64_t i, float* s, Interval keys) {
+                   if (max_[i] == -kInfinity) return;
                    exponentiate(i, s, keys);
                    for (int64_t j = 0; j < kFp8Keys; ++j) s[j] /= sum_[i];
                    amax = amax_of(s + keys.lo, keys.hi - keys.lo, amax);
