@@ -151,12 +151,15 @@ class Finder {
     });
   }
 
-  /// What cuts a part of the weights out, as some heads, that is multiplied; null if nothing does.
-  const Instruction* multiplied_part(const Region& region) const {
+  /// What cuts a part of the weights out, as some heads, or puts others beside them, as of keys
+  /// that are no product, and is multiplied; null if nothing does.
+  const Instruction* multiplied_otherwise(const Region& region) const {
     for (const Member* member : region.members(region.home())) {
       if (member->kind != Kind::matrix) continue;
       for (const Instruction* user : elements_.users(member->place.x))
-        if (user->is(Opcode::slice) && reaches_product(elements_, user)) return user;
+        if ((user->is(Opcode::slice) || user->is(Opcode::concatenate)) &&
+            reaches_product(elements_, user))
+          return user;
     }
     return nullptr;
   }
@@ -174,8 +177,11 @@ class Finder {
       if (!region.feeds_products()) {
         if (gives_weights_away(region))
           reason = kGivenAway;
-        else if (const Instruction* part = multiplied_part(region))
-          reason = fmt::format("values are multiplied by parts of the weights (%{})", part->name());
+        else if (const Instruction* x = multiplied_otherwise(region))
+          reason = fmt::format(
+              "values are multiplied by {} (%{})",
+              x->is(Opcode::slice) ? "parts of the weights" : "the weights and others beside them",
+              x->name());
         return false;
       }
       const auto softmax = softmax_of(*algebra, region);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -106,6 +107,75 @@ bool belongs_to_softmax(const Instruction* x, const Axis& axis) {
          });
 }
 
+bool is_zero(const Instruction* x) {
+  while (x->is(Opcode::broadcast) || x->is(Opcode::reshape) || x->is(Opcode::transpose) ||
+         x->is(Opcode::convert))
+    x = x->operand(0);
+  const hlo::Literal* literal = x->literal();
+  return literal && !literal->is_elided() && literal->is_splat() && literal->get(0) == 0;
+}
+
+/// The dimension of `x` that has as many elements before it as `before` says, and so many itself.
+std::optional<int> dimension_at(const Shape& shape, int64_t before, int64_t size) {
+  int64_t elements = 1;
+  for (int dim = 0; dim < shape.rank(); elements *= shape.dim(dim++))
+    if (elements == before && shape.dim(dim) == size) return dim;
+  return std::nullopt;
+}
+
+int64_t elements_before(const Shape& shape, int dim) {
+  int64_t elements = 1;
+  for (int i = 0; i < dim; ++i) elements *= shape.dim(i);
+  return elements;
+}
+
+bool holds(std::span<const int64_t> dims, int64_t dim) {
+  return std::find(dims.begin(), dims.end(), dim) != dims.end();
+}
+
+std::span<const int64_t> contracted(const Instruction* dot, int operand) {
+  return operand == 0 ? dot->lhs_contracting_dims() : dot->rhs_contracting_dims();
+}
+
+/// Of a dot's operand, or of the result, the dimensions that are the operand's alone.
+struct OwnDimensions {
+  std::vector<int> of_operand, of_result;
+};
+
+OwnDimensions own_dimensions(const Instruction* dot, int operand) {
+  const auto free = [&](int i) {
+    const auto batch = i == 0 ? dot->lhs_batch_dims() : dot->rhs_batch_dims();
+    std::vector<int> dims;
+    for (int dim = 0; dim < dot->operand(i)->shape().rank(); ++dim)
+      if (!holds(batch, dim) && !holds(contracted(dot, i), dim)) dims.push_back(dim);
+    return dims;
+  };
+  OwnDimensions own{free(operand), {}};
+  size_t first = dot->lhs_batch_dims().size();
+  if (operand == 1) first += free(0).size();
+  for (size_t i = 0; i < own.of_operand.size(); ++i)
+    own.of_result.push_back(static_cast<int>(first + i));
+  return own;
+}
+
+/// The same dot of other operands.
+Instruction* dot_like(const Instruction* x, Shape shape, std::vector<Instruction*> operands) {
+  if (x->shape().layout()) shape.set_default_layout();
+  Instruction* dot = x->operand(0)->computation()->add(
+      Opcode::dot, std::move(shape), std::move(operands), x->attributes(), x->name());
+  dot->set_wire(x->wire());
+  return dot;
+}
+
+/// Whether a part of `x` is cut out, as of the gradient of values that zeros were put beside.
+bool is_cut(const Instruction* x) {
+  const auto users = x->users();
+  return std::any_of(users.begin(), users.end(), [](const Instruction* user) {
+    return user->is(Opcode::slice) || user->is(Opcode::pad) ||
+           ((user->is(Opcode::transpose) || user->is(Opcode::convert)) && is_cut(user));
+  });
+}
+
 /// The operation by which a reduction combines two values; nothing if it does anything else.
 std::optional<Opcode> combined_by(const Instruction* reduce) {
   const Instruction* root = reduce->to_apply()->root();
@@ -144,8 +214,10 @@ class Splitter {
 
   /// `x`, which reads what has parts, gets parts too or reads one of them; or stays as it is.
   void pass_on(Instruction* x, const Parts& from) {
-    if (x->is(Opcode::slice) || x->is(Opcode::pad) || x->is(Opcode::reduce)) {
-      const auto instead = x->is(Opcode::reduce) ? reduced(x, from) : cut_off(x, from);
+    if (x->is(Opcode::slice) || x->is(Opcode::pad) || x->is(Opcode::reduce) || sums_over(x, from)) {
+      const auto instead = x->is(Opcode::reduce) ? reduced(x, from)
+                           : x->is(Opcode::dot)  ? weighed(x)
+                                                 : cut_off(x, from);
       if (!instead) return;
       x->replace_all_uses_with(*instead);
       replaced_.insert(x);
@@ -165,14 +237,11 @@ class Splitter {
         });
       }
       case Opcode::reshape: {
-        // The dimension with as many elements before it.
-        int64_t before = 1;
-        for (int i = 0; i < from.axis.dim; ++i) before *= x->operand(0)->shape().dim(i);
+        const int64_t before = elements_before(x->operand(0)->shape(), from.axis.dim);
+        const auto dim = dimension_at(x->shape(), before, from.axis.keys + 1);
+        if (!dim) return cannot(x);
         Axis axis = from.axis;
-        axis.dim = 0;
-        for (int64_t i = 1; axis.dim < x->shape().rank(); i *= x->shape().dim(axis.dim++))
-          if (i == before && x->shape().dim(axis.dim) == axis.keys + 1) break;
-        if (axis.dim == x->shape().rank()) return cannot(x);
+        axis.dim = *dim;
         return both(from, axis, [&](Instruction* part) {
           const int64_t size = part->shape().dim(from.axis.dim);
           return hlo::make_reshape(part, with(x->shape().dims(), axis.dim, size), x->name());
@@ -188,9 +257,123 @@ class Splitter {
                                      {dims.begin(), dims.end()}, x->name());
         });
       }
+      case Opcode::dot: {
+        const int operand = with_parts(x);
+        if (parts_.contains(x->operand(1 - operand)) || !is_cut(x) || x->has("sharding"))
+          return cannot(x);
+        const OwnDimensions own = own_dimensions(x, operand);
+        const auto at = std::find(own.of_operand.begin(), own.of_operand.end(), from.axis.dim);
+        if (at == own.of_operand.end()) return cannot(x);
+        Axis axis = from.axis;
+        axis.dim = own.of_result[at - own.of_operand.begin()];
+        return both(from, axis, [&](Instruction* part) -> Result<Instruction*> {
+          std::vector<Instruction*> operands(x->operands().begin(), x->operands().end());
+          operands[operand] = part;
+          const int64_t size = part->shape().dim(from.axis.dim);
+          return dot_like(x, Shape(x->shape().type(), with(x->shape().dims(), axis.dim, size)),
+                          std::move(operands));
+        });
+      }
       default:
         return computes_elementwise(x) ? elementwise(x, from.axis) : cannot(x);
     }
+  }
+
+  /// Which of a dot's operands has parts.
+  int with_parts(const Instruction* dot) const { return parts_.contains(dot->operand(0)) ? 0 : 1; }
+
+  bool sums_over(const Instruction* x, const Parts& from) const {
+    return x->is(Opcode::dot) && holds(contracted(x, with_parts(x)), from.axis.dim);
+  }
+
+  /// Weights of keys and column that multiply values with zeros beside them: the keys' alone.
+  Result<Instruction*> weighed(const Instruction* x) {
+    const int operand = with_parts(x);
+    const Parts& from = parts_.at(x->operand(operand));
+    const auto sums = contracted(x, operand);
+    const auto at = std::find(sums.begin(), sums.end(), from.axis.dim) - sums.begin();
+    Axis axis = from.axis;
+    axis.dim = static_cast<int>(contracted(x, 1 - operand)[at]);
+    const auto values = beside_zeros(x->operand(1 - operand), axis);
+    if (!values || x->has("sharding")) return cannot(x);
+    std::vector<Instruction*> operands{from.keys, values->keys};
+    if (operand == 1) std::swap(operands[0], operands[1]);
+    return dot_like(x, Shape(x->shape().type(), x->shape().dims()), std::move(operands));
+  }
+
+  /// The parts of what has zeros for its column, as values beside which a sink has none, and what
+  /// is computed of these: the weights' gradients.
+  std::optional<Parts> beside_zeros(Instruction* x, const Axis& axis, int levels = kMaxLevels) {
+    if (const auto known = beside_.find(x); known != beside_.end() && known->second.axis == axis)
+      return known->second;
+    auto parts = found_beside_zeros(x, axis, levels);
+    if (!parts) return std::nullopt;
+    return beside_[x] = *parts;
+  }
+
+  Result<Parts> found_beside_zeros(Instruction* x, const Axis& axis, int levels) {
+    const auto& dims = x->shape().dims();
+    const auto zeros = [&] {
+      return hlo::make_splat(*x->computation(), x->shape().type(), 0, with(dims, axis.dim, 1));
+    };
+    if (axis_of(x) == axis) {
+      const int column = x->is(Opcode::concatenate) && axis.column_first ? 0 : 1;
+      if (!is_zero(x->operand(column))) return cannot(x);
+      Parts parts{axis, x->operand(1 - column), nullptr};
+      HEDDLE_ASSIGN(parts.column, zeros());
+      return parts;
+    }
+    int operand = 0;
+    Axis before = axis;
+    if (x->is(Opcode::transpose)) {
+      before.dim = static_cast<int>(x->dimensions()[axis.dim]);
+    } else if (x->is(Opcode::broadcast) && holds(x->dimensions(), axis.dim)) {
+      const auto own = x->dimensions();
+      before.dim = static_cast<int>(std::find(own.begin(), own.end(), axis.dim) - own.begin());
+    } else if (x->is(Opcode::reshape)) {
+      const auto dim = dimension_at(x->operand(0)->shape(), elements_before(x->shape(), axis.dim),
+                                    axis.keys + 1);
+      if (!dim) return cannot(x);
+      before.dim = *dim;
+    } else if (x->is(Opcode::dot) && !x->has("sharding")) {
+      OwnDimensions own = own_dimensions(x, operand);
+      auto at = std::find(own.of_result.begin(), own.of_result.end(), axis.dim);
+      if (at == own.of_result.end()) {
+        own = own_dimensions(x, operand = 1);
+        at = std::find(own.of_result.begin(), own.of_result.end(), axis.dim);
+      }
+      if (at == own.of_result.end()) return cannot(x);
+      before.dim = own.of_operand[at - own.of_result.begin()];
+    } else if (!x->is(Opcode::convert)) {
+      return cannot(x);
+    }
+    if (levels == 0 || x->operand(operand)->shape().dim(before.dim) != axis.keys + 1)
+      return cannot(x);
+    const auto from = beside_zeros(x->operand(operand), before, levels - 1);
+    if (!from) return cannot(x);
+    const auto of_keys = [&]() -> Result<Instruction*> {
+      std::vector<int64_t> sizes = with(dims, axis.dim, axis.keys);
+      std::vector<int64_t> own(x->dimensions().begin(), x->dimensions().end());
+      switch (x->opcode()) {
+        case Opcode::transpose:
+          return hlo::make_transpose(from->keys, std::move(own), x->name());
+        case Opcode::broadcast:
+          return hlo::make_broadcast(from->keys, std::move(sizes), std::move(own), x->name());
+        case Opcode::reshape:
+          return hlo::make_reshape(from->keys, std::move(sizes), x->name());
+        case Opcode::convert:
+          return hlo::make_convert(from->keys, x->shape().type(), x->name());
+        default: {
+          std::vector<Instruction*> operands(x->operands().begin(), x->operands().end());
+          operands[operand] = from->keys;
+          return dot_like(x, Shape(x->shape().type(), std::move(sizes)), std::move(operands));
+        }
+      }
+    };
+    Parts parts{axis, nullptr, nullptr};
+    HEDDLE_ASSIGN(parts.keys, of_keys());
+    HEDDLE_ASSIGN(parts.column, zeros());
+    return parts;
   }
 
   static Status cannot(const Instruction* x) {
@@ -242,8 +425,9 @@ class Splitter {
                     hlo::make_broadcast(x->operand(1), with(x->shape().dims(), axis.dim, 1), {}));
       return Parts{axis, x->operand(0), column};
     }
+    if (const auto parts = beside_zeros(x, axis)) return *parts;
     const auto dims = x->dimensions();
-    if (x->is(Opcode::broadcast) && std::find(dims.begin(), dims.end(), axis.dim) == dims.end()) {
+    if (x->is(Opcode::broadcast) && !holds(dims, axis.dim)) {
       const Parts whole{axis, x, x};
       int64_t size = axis.keys;
       return both(whole, axis, [&](Instruction*) {

@@ -1,7 +1,8 @@
 // Attention sinks written as one column more: scores beside a column that is no key's, a softmax
-// over both, and the column cut off again. Every value over keys and column is computed as two, one
-// over the keys and one of the column, so that what is left is a softmax over the keys whose sum
-// has one term more. That is the same program; no match is needed for it.
+// over both, and the column cut off again, or multiplied by zeros that stand beside the values.
+// Every value over keys and column is computed as two, one over the keys and one of the column, so
+// that what is left is a softmax over the keys whose sum has one term more. That is the same
+// program; no match is needed for it.
 #pragma once
 
 #include "core/status.h"

@@ -251,6 +251,8 @@ TEST(Sinks, ArePartOfTheCall) {
 TEST(Sinks, OfOtherKindsAreLeftAlone) {
   for (const auto& [name, reason] : std::vector<std::pair<std::string, std::string>>{
            {"sink_of_each_row", "differs between rows or batch entries"},
+           {"sink_beside_values_of_its_own", "the weights and others beside them"},
+           {"sink_beside_zeros_of_a_key", "the weights and others beside them"},
            {"sink_returned", "needed elsewhere too"}}) {
     const Rewritten programs = rewritten(program_text("forms/" + name));
     EXPECT_NE(programs.reasons().find(reason), std::string::npos) << programs.reasons();

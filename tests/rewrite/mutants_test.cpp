@@ -431,12 +431,12 @@ INSTANTIATE_TEST_SUITE_P(
         "forms/segments_grad", "forms/lengths_of_both_grad", "forms/lengths_and_causal_grad",
         "forms/alibi_grad", "forms/alibi_of_constants_grad", "forms/alibi_and_bias_grad",
         "forms/sink_column_grad", "forms/sink_column_in_groups_grad", "forms/sink_by_hand_grad",
-        "forms/sink_padded_grad", "forms/sink_and_mask_grad", "forms/scan_with_sinks",
-        "forms/scan_with_sinks_checkpoint", "forms/sink_below_a_maximum_grad",
-        "forms/gradient_of_values_only", "forms/scan_of_values_only",
-        "forms/fill_added_within_reach_grad", "forms/biases_of_heads_and_of_entries_grad",
-        "forms/rope_of_first_halves_grad", "forms/keys_of_content_and_of_positions_grad",
-        "forms/products_of_two_pairs_grad"),
+        "forms/sink_padded_grad", "forms/sink_beside_padded_values_grad",
+        "forms/sink_and_mask_grad", "forms/scan_with_sinks", "forms/scan_with_sinks_checkpoint",
+        "forms/sink_below_a_maximum_grad", "forms/gradient_of_values_only",
+        "forms/scan_of_values_only", "forms/fill_added_within_reach_grad",
+        "forms/biases_of_heads_and_of_entries_grad", "forms/rope_of_first_halves_grad",
+        "forms/keys_of_content_and_of_positions_grad", "forms/products_of_two_pairs_grad"),
     [](const auto& info) {
       std::string name = info.param;
       for (char& c : name)

@@ -143,3 +143,30 @@ def earlier_keys_beside_no_numbers(q, k, v, bias):
 def later_keys_of_lengths_beside_sinks(q, k, v, sinks, lengths):
     shown = (jnp.arange(K) > jnp.arange(Q)[:, None] + 1) & (jnp.arange(K) < lengths[:, None, None, None] + 3)
     return jnp.einsum("bhqk,bkhd->bqhd", beside_sinks(jnp.where(shown, scores(q, k), -jnp.inf), sinks), v)
+
+
+# Weights of a sink that are not cut off: they multiply a row beside the values, of zeros or of something else.
+
+def weighed_beside_sinks(q, k, v, sinks, mask):
+    s = jnp.where(mask[:, None, None, :], scores(q, k), -jnp.inf)
+    sinks = jnp.broadcast_to(sinks[:, None, None], (*s.shape[:-1], 1))
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(jnp.concatenate([sinks, s], -1)), v)
+
+
+def sinks_and_a_hidden_entry(r):
+    return [*heads(r), normal(r, H), np.array([[True] * 4 + [False] * (K - 4), [False] * K])]
+
+
+@trap(sinks_and_a_hidden_entry, grad=(0, 1, 2, 3))
+def sinks_before_padded_values(q, k, v, sinks, mask):
+    return weighed_beside_sinks(q, k, jnp.pad(v, ((0, 0), (1, 0), (0, 0), (0, 0))), sinks, mask)
+
+
+@trap(sinks_and_a_hidden_entry, grad=(0, 1, 2, 3))
+def sinks_before_values_of_their_own(q, k, v, sinks, mask):
+    return weighed_beside_sinks(q, k, jnp.pad(v, ((0, 0), (1, 0), (0, 0), (0, 0)), constant_values=0.5), sinks, mask)
+
+
+@trap(sinks_and_a_hidden_entry, grad=(0, 1, 2, 3))
+def sinks_before_the_first_value(q, k, v, sinks, mask):
+    return weighed_beside_sinks(q, k, jnp.pad(v, ((0, 0), (0, 1), (0, 0), (0, 0))), sinks, mask)

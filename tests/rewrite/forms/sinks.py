@@ -5,7 +5,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from forms.dropout import dropped
-from forms.form import B, D, FORMS, G, H, K, KB, KG, OB, Q, QB, R, V, VB, VG, both, causal, form, shape, softmax
+from forms.form import (B, D, FORMS, G, H, K, KB, KG, OB, OH, Q, QB, QH, R, V, VB, VG, both, causal, form, shape,
+                        softmax)
 
 SINKS = shape(H)
 
@@ -122,3 +123,35 @@ def sink_returned(q, k, v, sinks):
 def sink_not_dropped(q, k, v, sinks):
     p = softmax(beside_sinks(jnp.einsum("bqhd,bkhd->bhqk", q, k), sinks))[..., 1:]
     return jnp.einsum("bhqk,bkhd->bqhd", p, v)
+
+
+@both(QB, KB, VB, SINKS, out=OB)
+def sink_beside_padded_values(q, k, v, sinks):
+    p = softmax(beside_sinks(jnp.einsum("bqhd,bkhd->bhqk", q, k), sinks))
+    return jnp.einsum("bhqk,bkhd->bqhd", p, jnp.pad(v, ((0, 0), (0, 1), (0, 0), (0, 0))))
+
+
+@both(QH, shape(B, G, K, D), shape(B, G, K, V), SINKS, out=OH)
+def sink_before_zeros_in_groups(q, k, v, sinks):
+    k, v = jnp.repeat(k, R, 1), jnp.repeat(v, R, 1)
+    s = jnp.concatenate([jnp.broadcast_to(sinks[:, None, None], (B, H, Q, 1)), q @ k.swapaxes(-1, -2)], -1)
+    return softmax(s) @ jnp.concatenate([jnp.zeros_like(v[:, :, :1]), v], 2)
+
+
+@form(QB, KB, VB, SINKS)
+def sink_beside_padded_values_of_key_heads(q, k, v, sinks):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, jnp.repeat(k[:, :, :G], R, 2))
+    v = jnp.repeat(jnp.pad(v[:, :, :G], ((0, 0), (0, 1), (0, 0), (0, 0))), R, 2)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(beside_sinks(s, sinks)), v)
+
+
+@form(QB, KB, VB, SINKS)
+def sink_beside_values_of_its_own(q, k, v, sinks):
+    p = softmax(beside_sinks(jnp.einsum("bqhd,bkhd->bhqk", q, k), sinks))
+    return jnp.einsum("bhqk,bkhd->bqhd", p, jnp.pad(v, ((0, 0), (0, 1), (0, 0), (0, 0)), constant_values=0.5))
+
+
+@form(QB, KB, VB, SINKS)
+def sink_beside_zeros_of_a_key(q, k, v, sinks):
+    p = softmax(beside_sinks(jnp.einsum("bqhd,bkhd->bhqk", q, k), sinks))
+    return jnp.einsum("bhqk,bkhd->bqhd", p, jnp.pad(v, ((0, 0), (1, 0), (0, 0), (0, 0))))
