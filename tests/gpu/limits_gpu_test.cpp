@@ -228,6 +228,16 @@ TEST_F(FarApart, RopeHasTheBitsOfTheSameCloser) {
   }
 }
 
+// In rings every length has its place. Entries lie further apart than strides of 32 bits say.
+TEST_F(FarApart, CacheAppendHasTheBitsOfTheSameCloser) {
+  const problem::CacheAppendProblem problem =
+      engine::cuda::append_of({.norms = true, .storage = problem::Storage::Kind::ring});
+  const problem::CacheAppendStructure& s = problem.structure;
+  for (int dim = 0; dim < 3; ++dim)
+    expect_same_bits(problem, {s.q_out, s.k_cache, s.v_cache}, dim,
+                     past_32_bits(problem.sizes.layout(s.q).dims[dim]));
+}
+
 TEST_F(FarApart, NormsHaveTheBitsOfTheSameCloser) {
   for (const bool centred : {false, true}) {
     for (int64_t columns : {4096, 40000}) {
