@@ -9,6 +9,7 @@ namespace heddle::attention {
 /// Rows apart by a stride; a ragged sequence's begin where its offset says.
 template <typename T>
 struct DenseRows {
+  static constexpr bool kInPages = false;
   const T* base;
   i64 stride;
 
@@ -18,6 +19,7 @@ struct DenseRows {
   HEDDLE_DEVICE i32 block_of(int) const { return 0; }
   HEDDLE_DEVICE bool are_in_one_block(int, int) const { return true; }
   HEDDLE_DEVICE i64 apart() const { return stride; }
+  HEDDLE_DEVICE int within(int row) const { return row; }
   HEDDLE_DEVICE const T* at(int row, i32) const { return base + row * stride; }
   HEDDLE_DEVICE const T* operator()(int row) const { return base + row * stride; }
 };
@@ -25,6 +27,7 @@ struct DenseRows {
 /// Rows in blocks: first the block that holds a row is looked up, then the row found in it.
 template <typename T>
 struct PagedRows {
+  static constexpr bool kInPages = true;
   const T* base;
   const i32* blocks;
   i64 stride, block_stride, table_stride;
@@ -43,8 +46,10 @@ struct PagedRows {
     return first >> log_rows == (first + count - 1) >> log_rows;
   }
   HEDDLE_DEVICE i64 apart() const { return stride; }
+  /// Where in its block a row lies.
+  HEDDLE_DEVICE int within(int row) const { return row & ((1 << log_rows) - 1); }
   HEDDLE_DEVICE const T* at(int row, i32 block) const {
-    return base + block * block_stride + (row & ((1 << log_rows) - 1)) * stride;
+    return base + block * block_stride + within(row) * stride;
   }
   HEDDLE_DEVICE const T* operator()(int row) const { return at(row, block_of(row)); }
 };

@@ -45,6 +45,18 @@ HEDDLE_DEVICE void tma_load_4d(u32 shared, const TensorMap* map, u32 barrier, i3
       : "memory");
 }
 
+/// To the same place of all blocks of the cluster that `ranks` has bits of; the barrier at the same
+/// place of each counts the bytes.
+HEDDLE_DEVICE void tma_load_4d_to(u32 ranks, u32 shared, const TensorMap* map, u32 barrier, i32 c0,
+                                  i32 c1, i32 c2, i32 c3) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3,%4,%5,%6}], [%2], %7;" ::"r"(shared),
+      "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3),
+      "h"(static_cast<unsigned short>(ranks))
+      : "memory");
+}
+
 HEDDLE_DEVICE void tma_store_4d(const TensorMap* map, u32 shared, i32 c0, i32 c1, i32 c2, i32 c3) {
   asm volatile(
       "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2,%3,%4,%5}], [%1];" ::"l"(map),

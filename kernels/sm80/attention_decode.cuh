@@ -18,6 +18,7 @@
 
 #include "../attention/online_softmax.cuh"
 #include "../attention/row_end.cuh"
+#include "../ptx/cluster.cuh"
 #include "../ptx/global.cuh"
 #include "decode_products.cuh"
 #include "decode_scores.cuh"
@@ -40,7 +41,7 @@ struct DecodeBlock {
   using Cells = DecodeCells<kConfig.turned>;
   using Softmax =
       attention::OnlineSoftmax<0, false, true, Products::kWeightBits, typename Cells::Lanes>;
-  using Share = DecodeShare<Config::kLengths, !Config::kTogether>;
+  using Share = DecodeShare<Config::kLengths, !Config::kTogether, Config::kTwins>;
   using Sequence = typename Share::Sequence;
   static constexpr float kToLog2 = Config::kInputIsLog2 ? 1.0f : kLog2E;
   static constexpr int kColumnQuads = Config::kVDim / 4;
@@ -290,7 +291,7 @@ struct DecodeBlock {
   /// Of the parts in the workspace that of a block: it shares two sequences at most, one that
   /// another began and one that it began itself.
   HEDDLE_DEVICE static int part_of(const DecodeBlocks& blocks, int block) {
-    return 2 * block + (block == blocks.first);
+    return (2 * block + (block == blocks.first)) * Config::kTwins + Share::own_twin();
   }
   HEDDLE_DEVICE static i64 part_row(const DecodeBlocks& blocks, int block, int row) {
     return i64{part_of(blocks, block)} * kRows + row;
@@ -318,7 +319,7 @@ struct DecodeBlock {
   /// Leaves some rows of the block's part of a sequence to those that put it together.
   HEDDLE_DEVICE void leave_part(const DecodeBlocks& blocks, const SumsPlace& place) const {
     for_columns(place, [&](int row, int column, const Joint& joint) {
-      const i64 at = part_row(blocks, blockIdx.x, row);
+      const i64 at = part_row(blocks, Share::own_block(), row);
       *reinterpret_cast<float4*>(args.parts.sums + at * Config::kVDim + column) = joint.columns.x;
       if (column == 0)
         reinterpret_cast<float2*>(args.parts.statistics)[at] = make_float2(joint.top, joint.sum);
@@ -328,15 +329,15 @@ struct DecodeBlock {
   HEDDLE_DEVICE void tell_readers(const DecodeBlocks& blocks, int rows) const {
     __syncthreads();
     const int reader = threadIdx.x, first = first_reader(blocks, rows);
-    if (reader <= blocks.last - first && first + reader != static_cast<int>(blockIdx.x))
-      ptx::store_release(flag(blocks, blockIdx.x, reader), args.parts.claim);
+    if (reader <= blocks.last - first && first + reader != Share::own_block())
+      ptx::store_release(flag(blocks, Share::own_block(), reader), args.parts.claim);
   }
   /// Does do_one(flag) for each other block's part of the sequence, by a thread.
   template <class DoOne>
   HEDDLE_DEVICE void for_flags(const DecodeBlocks& blocks, int rows, const DoOne& do_one) const {
-    const int reader = blockIdx.x - first_reader(blocks, rows);
+    const int reader = Share::own_block() - first_reader(blocks, rows);
     for (int writer = blocks.first + threadIdx.x; writer <= blocks.last; writer += kThreads)
-      if (writer != static_cast<int>(blockIdx.x)) do_one(flag(blocks, writer, reader));
+      if (writer != Share::own_block()) do_one(flag(blocks, writer, reader));
   }
   /// Waits for all parts of the sequence. The next launch finds the flags down.
   HEDDLE_DEVICE void wait_for_parts(const DecodeBlocks& blocks, int rows) const {
@@ -382,7 +383,7 @@ struct DecodeBlock {
                                  int rows) const {
     const int first = first_reader(blocks, rows), lanes = lanes_of(blocks, rows);
     const int all = rows * kColumnQuads * lanes, shares = blocks.last + 1 - first,
-              share = blockIdx.x - first;
+              share = Share::own_block() - first;
     // Lanes that share parts have whole turns.
     const int each = round_up(ceil_div(all, shares), lanes);
     for (int n = share * each + threadIdx.x; n < min_of(all, (share + 1) * each); n += kThreads) {
@@ -395,7 +396,8 @@ struct DecodeBlock {
   }
 
   HEDDLE_DEVICE int rows_of(const Sequence& sequence) const {
-    return min_of(kRows, group * p.q_length - sequence.row_block * kRows);
+    const int rows = min_of(kRows, group * p.q_length - sequence.row_block * kRows);
+    return kConfig.twins > 1 ? max_of(rows, 0) : rows;  // a last twin may have none
   }
 
   /// Sequences that the block shares with others and puts together.
@@ -406,6 +408,13 @@ struct DecodeBlock {
   static_assert(sizeof(InParts) <= kSequenceBytes);
   HEDDLE_DEVICE InParts* in_parts() const {
     return reinterpret_cast<InParts*>(shared + kAt.in_parts);
+  }
+
+  /// Together: the sequence that is met. In registers of the main loop it makes ptxas spill up to
+  /// 40 bytes, beside pages it does elsewhere.
+  static constexpr bool kKeepsAtHand = Config::kRowsV != attention::KeyRows::paged;
+  HEDDLE_DEVICE Sequence* at_hand() const {
+    return reinterpret_cast<Sequence*>(shared + kAt.at_hand);
   }
 
   /// Some rows of the block's sums are in shared memory.
@@ -424,7 +433,7 @@ struct DecodeBlock {
                          int& kept) const {
     if (blocks.is_one()) return;
     tell_readers(blocks, rows);
-    if (static_cast<int>(blockIdx.x) < first_reader(blocks, rows)) return;
+    if (Share::own_block() < first_reader(blocks, rows)) return;
     if (threadIdx.x == 0) in_parts()[kept] = {sequence, blocks};
     ++kept;
   }
@@ -464,15 +473,18 @@ struct DecodeBlock {
     Wide wide(args, shared, scale, values_lie_in_keys<Config>(p));
     Share share(args, kConfig.tile_keys());
     while (share.valid()) {
-      const Sequence sequence = share.take();
-      const int rows = rows_of(sequence);
-      wide.meet(sequence, rows);
+      const Sequence taken = share.take();
+      if (kKeepsAtHand && threadIdx.x == 0) *at_hand() = taken;
+      wide.meet(taken, rows_of(taken));
       __syncthreads();
+      const Sequence sequence = kKeepsAtHand ? *at_hand() : taken;
+      const int rows = rows_of(sequence);
       const DecodeBlocks blocks = share.blocks_of(sequence);
       pass_on(sequence, blocks, {kAt.sums, kAt.warp_bytes, 0, rows});
       end(sequence, blocks, rows, kept);
       __syncthreads();
     }
+    if constexpr (kConfig.twins > 1) ptx::cluster_sync();  // the twin may still reach in here
     join(kept);
   }
 

@@ -1,6 +1,7 @@
 // What the decode kernel is given at launch. Plain types: host and device share it.
 #pragma once
 
+#include "../ptx/tensor_map.h"
 #include "decode_keys.h"
 
 namespace heddle::sm80 {
@@ -23,10 +24,23 @@ inline constexpr int kFlagStride = 32;
 /// The rows of queries that share a head of keys.
 struct DecodeRows {
   int group;   ///< heads
-  int blocks;  ///< that a kernel takes them in
+  int blocks;  ///< that a kernel takes them in; twins' are one
 };
 
-struct DecodeArguments {
+/// With Config::kMaps: K and V, as sm90::ForwardMaps has them, of pages with their page in the
+/// place of the batch entry.
+template <bool kThere>
+struct DecodeMaps {
+  TensorMap k, v;
+  alignas(8) int log_box_rows;  ///< of pages: log2 of the rows of a copy
+};
+template <>
+struct DecodeMaps<false> {
+  static constexpr TensorMap k{}, v{};
+  static constexpr int log_box_rows = 0;
+};
+
+struct DecodeArguments : DecodeMaps<attention::kArgumentLayout.maps> {
   DecodeParts parts;
   DecodeRows rows;
   DecodeSplit split;

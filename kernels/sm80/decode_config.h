@@ -44,6 +44,10 @@ struct DecodeConfig {
   bool together = false;
   /// Together, on Hopper: by warp groups (sm90/decode_groups.cuh), 64 rows with 64 keys a step.
   bool warp_groups = false;
+  /// By warp groups: whole tiles of keys and values come by the copy engine.
+  bool maps = false;
+  /// By maps: blocks of a cluster, each with other rows, that read the same keys once.
+  int twins = 1;
   /// Together: where values are found to lie in the keys, and are not read apart. 0: they cannot.
   int stages_once = 0;
   attention::KeyRows rows_k = attention::KeyRows::dense, rows_v = attention::KeyRows::dense;
@@ -94,9 +98,11 @@ constexpr bool codes_fill_lines(int bytes) {
 constexpr int code_row_bytes(int bytes) { return bytes + (codes_fill_lines(bytes) ? 0 : 16); }
 
 struct DecodeLayout {
-  /// By warp groups: tiles of keys or values; and what says that each is there, that weights are,
-  /// that those have been read, that queries are there, and that all has been read.
-  static constexpr int kSlots = 2, kBarriers = kSlots + 4;
+  /// By warp groups: tiles of keys or values; and what says that each part of one is there, that
+  /// each group has read one (of two in turn), that weights are there, that those have been read,
+  /// that queries are there, and that all has been read.
+  static constexpr int kSlots = 2, kParts = 3, kGroupsTurns = 6,
+                       kBarriers = kSlots * kParts + kGroupsTurns + 4;
   int query_bytes = 0;  ///< of a sequence
   /// Stages of warps, then, once each has met its last key, their sums: together, from the queries
   /// on.
@@ -109,6 +115,7 @@ struct DecodeLayout {
   int statistics = 0;     ///< [sums][rows] maxima and sums
   int rows = 0;           ///< those of each row of what is put together
   int in_parts = 0;       ///< up to two sequences that the block shares with others
+  int at_hand = 0;        ///< a sequence, together
   int sequences = 0;      ///< [warps][2] those that a warp began last; not together
   int query_factors = 0;  ///< those of a sequence (DecodeConfig::query_factors)
   int barriers = 0;       ///< by warp groups
@@ -145,7 +152,8 @@ constexpr DecodeLayout decode_layout_of(const DecodeConfig& c) {
   at.statistics = at.corrections + (c.together ? 4 * c.rows() : 0);
   at.rows = at.statistics + c.sums() * c.rows() * 8;
   at.in_parts = at.rows + c.rows() * 8;
-  at.sequences = at.in_parts + 2 * kSequenceBytes;
+  at.at_hand = at.in_parts + 2 * kSequenceBytes;
+  at.sequences = at.at_hand + (c.together ? kSequenceBytes : 0);
   at.query_factors = at.sequences + (c.together ? 0 : c.warps * 2 * kSequenceBytes);
   at.barriers = at.query_factors + (c.k_codes() ? c.query_slots() * 4 * c.query_factors() : 0);
   at.bytes = at.barriers + (c.warp_groups ? 8 * DecodeLayout::kBarriers : 0);

@@ -28,8 +28,9 @@ struct DecodeBlocks {
 /// The sequences of the calling block; all its threads go through them. kLengths: batch entries
 /// have lengths of their own; every warp counts by itself and waits for no other. Where they are
 /// alike nonetheless, shares end with sequences (DecodeCut) if kCuts: of wide heads registers are
-/// full (warp groups spilled 100 bytes a thread).
-template <bool kLengths, bool kCuts>
+/// full (warp groups spilled 100 bytes a thread). kTwins: blocks that meet the same keys, each with
+/// a block of rows of its own.
+template <bool kLengths, bool kCuts, int kTwins>
 class DecodeShare {
  public:
   using Sequence = DecodeSequence;
@@ -68,6 +69,10 @@ class DecodeShare {
     }
   }
 
+  /// Twins are one to all that counts blocks.
+  HEDDLE_DEVICE static int own_block() { return static_cast<int>(blockIdx.x) / kTwins; }
+  HEDDLE_DEVICE static int own_twin() { return static_cast<int>(blockIdx.x) % kTwins; }
+
   HEDDLE_DEVICE bool valid() const { return at_ < end_; }
 
   HEDDLE_DEVICE Sequence take() {
@@ -81,8 +86,8 @@ class DecodeShare {
     else
       at_ = end;
     takes_last_ = false;
-    return {keys,          batch_,      head, number - head * args_.rows.blocks,
-            first - begin, end - first, begin};
+    const int row_block = (number - head * args_.rows.blocks) * kTwins + own_twin();
+    return {keys, batch_, head, row_block, first - begin, end - first, begin};
   }
 
   /// Apart from take(): copies begin before it.
@@ -117,13 +122,13 @@ class DecodeShare {
   }
   HEDDLE_DEVICE DecodeKeys keys_of(int batch) const { return keys_of(lengths_of(batch)); }
   HEDDLE_DEVICE void take_share(const Shares& shares) {
-    const int block = blockIdx.x;
+    const int block = own_block();
     shares_ = shares;
     at_ = shares.first_of(block);
     end_ = shares.first_of(block + 1);
     takes_last_ = args_.split.sequences > args_.split.blocks;
   }
-  /// Blocks of rows of a group, of a batch entry.
+  /// Blocks of rows of a group, of a batch entry; twins' are one.
   HEDDLE_DEVICE int per_batch() const { return args_.problem.k_heads * args_.rows.blocks; }
   HEDDLE_DEVICE int tiles_of(const DecodeKeys& keys) const { return keys.tiles * per_batch(); }
   HEDDLE_DEVICE int entries_of_lane() const { return ceil_div(args_.problem.batch, 32); }

@@ -17,7 +17,7 @@ class DecodeStream {
   static constexpr DecodeConfig kConfig = Config::kValues;
   static constexpr DecodeLayout kAt = decode_layout_of(kConfig);
   static constexpr int kKeys = Config::kKeys, kTileKeys = kConfig.tile_keys();
-  using Share = DecodeShare<Config::kLengths, true>;
+  using Share = DecodeShare<Config::kLengths, true, Config::kTwins>;
   using Products = DecodeProducts<Config>;
   using KeyRows = decltype(attention::stored_rows<typename Config::K, Config::kRowsK>(
       attention::Tensor{}, attention::Pages{}, 0, 0));

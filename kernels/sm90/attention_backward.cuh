@@ -68,7 +68,6 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
   using DoRing = tile::Ring<C::kDOStages>;
   static_assert(kSharedBytes <= kMostShared, "shared memory of a block");
 
-  static constexpr u32 kSharedWindow = 1 << 18;  ///< what descriptors reach
   // Named barriers: 0 is __syncthreads. The dQ pair exists once per group.
   static constexpr int kConsumersBarrier = 1, kDqFullBarrier = 2, kDqEmptyBarrier = 4;
 
@@ -116,7 +115,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
     /// An address as descriptors of products take it: within the block, where those of a cluster
     /// have the block's rank above.
     HEDDLE_DEVICE static u32 operand(u32 address) {
-      return C::kCluster > 1 ? address & (kSharedWindow - 1) : address;
+      return C::kCluster > 1 ? address & (tile::kSharedWindow - 1) : address;
     }
 
     // The products, each a group of its own.

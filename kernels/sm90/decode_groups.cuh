@@ -5,11 +5,18 @@
 //
 // Where values are the first columns of the keys (sm80/decode_together.cuh) each of two slots holds
 // a tile of both. Else keys have one, which the first group fills, and values the other.
+//
+// Of keys that may be values tiles come by the copy engine, where it takes their strides: an
+// address for each row, by each lane, took most of the time of the groups of sums. Of more rows
+// than a block takes two blocks of a cluster, twins, meet the same keys: each brings half of a tile
+// to both (kernels/notes/wide_heads.md).
 #pragma once
 
 #include "../attention/online_softmax.cuh"
+#include "../ptx/cluster.cuh"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/sync.cuh"
+#include "../ptx/tma.cuh"
 #include "../sm80/decode_products.cuh"
 #include "../sm80/decode_scores.cuh"
 #include "../tile/gemm.cuh"
@@ -21,7 +28,7 @@ class DecodeGroups {
   using T = typename Config::Element;
   static constexpr sm80::DecodeConfig kConfig = Config::kValues;
   static constexpr sm80::DecodeLayout kAt = sm80::decode_layout_of(kConfig);
-  static constexpr int kRows = 64, kKeys = 64, kGroup = 128;
+  static constexpr int kRows = 64, kKeys = 64, kGroup = 128, kTwins = Config::kTwins;
   static_assert(kConfig.rows() == kRows && kConfig.keys == kKeys &&
                 kConfig.threads() == 3 * kGroup);
   static constexpr int kPart = kConfig.part_columns(),
@@ -29,11 +36,12 @@ class DecodeGroups {
   using QueryTile = tile::SharedTile<kRows, Config::kQkDim>;
   using KeyTile = tile::SharedTile<kKeys, Config::kQkDim>;
   using ValueTile = tile::SharedTile<kKeys, Config::kVDim>;
+  using MostTile = tile::SharedTile<kKeys, kMostColumns>;
   using WeightTile = tile::SharedTile<kRows, kKeys>;
   using Sequence = sm80::DecodeSequence;
   static constexpr float kToLog2 = Config::kInputIsLog2 ? 1.0f : attention::kLog2E;
   // Sums take most registers of their groups; narrower ones leave some to who brings keys besides.
-  static constexpr int kRegisters = 168, kManyRegisters = kPart > 192 ? 184 : 176,
+  static constexpr int kRegisters = 168, kManyRegisters = kPart > 192 && !Config::kMaps ? 184 : 176,
                        kFewRegisters = 3 * kRegisters - 2 * kManyRegisters;
   // Named barriers: of the group of dot products, then of those of sums.
   static constexpr u32 kGroupBarrier = 1;
@@ -42,19 +50,24 @@ class DecodeGroups {
   /// By all threads. `once`: values are read as keys.
   HEDDLE_DEVICE DecodeGroups(const sm80::DecodeArguments& arguments, u8* memory, float scale,
                              bool once)
-      : p_(arguments.problem),
+      : maps_(arguments),
+        p_(arguments.problem),
         shared_(memory),
         base_(shared_address(memory)),
         group_(arguments.rows.group),
         scale_(scale),
         once_(once) {
     if (threadIdx.x == 0) {
-      ptx::mbarrier_init(there(0), once ? 2 * kGroup : kGroup);
-      ptx::mbarrier_init(there(1), 2 * kGroup);
+      for (int part = 0; part < kAt.kParts; ++part) {
+        ptx::mbarrier_init(there(0, part), Config::kMaps ? 1 : once ? 2 * kGroup : kGroup);
+        ptx::mbarrier_init(there(1, part), Config::kMaps ? 1 : 2 * kGroup);
+      }
       ptx::mbarrier_init(weights_there(), kGroup);
       ptx::mbarrier_init(weights_read(), 2 * kGroup / 32);
       ptx::mbarrier_init(queries_there(), kConfig.threads());
       ptx::mbarrier_init(all_read(), kConfig.threads());
+      for (int n = 0; n < kAt.kGroupsTurns; ++n)
+        ptx::mbarrier_init(has_read(n), kTwins * kGroup / 32);
       ptx::mbarrier_init_fence();
     }
     __syncthreads();
@@ -64,6 +77,12 @@ class DecodeGroups {
   /// are, in shared memory.
   HEDDLE_DEVICE void meet(const Sequence& sequence, int rows_there) {
     const Steps steps = steps_of(sequence);
+    // Sums lay where the copy engine, of the twin too, is to write.
+    if constexpr (Config::kMaps) ptx::fence_proxy_async_shared();
+    if constexpr (kTwins > 1)
+      ptx::cluster_sync();
+    else if constexpr (Config::kMaps)
+      __syncthreads();
     if (own_group() == 0) {
       ptx::registers_shrink<kFewRegisters>();
       weigh(sequence, steps, rows_there);
@@ -91,19 +110,79 @@ class DecodeGroups {
 
   HEDDLE_DEVICE static int own_group() { return threadIdx.x / kGroup; }
   HEDDLE_DEVICE static int own_warp() { return threadIdx.x % kGroup / 32; }
+  HEDDLE_DEVICE static int own_twin() { return static_cast<int>(blockIdx.x) % kTwins; }
   HEDDLE_DEVICE u32 barrier(int n) const { return base_ + kAt.barriers + 8 * n; }
-  HEDDLE_DEVICE u32 there(int slot) const { return barrier(slot); }
-  HEDDLE_DEVICE u32 weights_there() const { return barrier(kAt.kSlots); }
-  HEDDLE_DEVICE u32 weights_read() const { return barrier(kAt.kSlots + 1); }
-  HEDDLE_DEVICE u32 queries_there() const { return barrier(kAt.kSlots + 2); }
-  HEDDLE_DEVICE u32 all_read() const { return barrier(kAt.kSlots + 3); }
+  HEDDLE_DEVICE u32 there(int slot, int part = 0) const {
+    return barrier(slot * kAt.kParts + part);
+  }
+  HEDDLE_DEVICE u32 has_read(int n) const { return barrier(kAt.kSlots * kAt.kParts + n); }
+  HEDDLE_DEVICE u32 weights_there() const { return barrier(kAt.kBarriers - 4); }
+  HEDDLE_DEVICE u32 weights_read() const { return barrier(kAt.kBarriers - 3); }
+  HEDDLE_DEVICE u32 queries_there() const { return barrier(kAt.kBarriers - 2); }
+  HEDDLE_DEVICE u32 all_read() const { return barrier(kAt.kBarriers - 1); }
   HEDDLE_DEVICE u32 slot(int n) const { return base_ + kAt.key + n * kAt.slot_bytes; }
+  /// An address as descriptors of products take it: within the block, where those of a cluster have
+  /// the block's rank above.
+  HEDDLE_DEVICE static u32 operand(u32 address) {
+    return kTwins > 1 ? address & (tile::kSharedWindow - 1) : address;
+  }
   HEDDLE_DEVICE u32 correction_of(int row) const { return base_ + kAt.corrections + 4 * row; }
 
   // Tiles are counted on over all sequences, as phases of barriers are.
   HEDDLE_DEVICE int slot_of_keys(int tile) const { return once_ ? tile % 2 : 0; }
   HEDDLE_DEVICE int slot_of_values(int tile) const { return once_ ? tile % 2 : 1; }
   HEDDLE_DEVICE int turn_of(int tile) const { return once_ ? tile / 2 % 2 : tile % 2; }
+
+  /// By a group that has read a tile, before it fills the slot again: until all its warps have.
+  /// Where the copy engine fills it the first warp alone waits, of twins for both's; if it `fills`.
+  HEDDLE_DEVICE void wait_until_read(int tile, bool fills) const {
+    if constexpr (Config::kMaps) {
+      // Another warp may be a tile ahead.
+      const u32 read = has_read(2 * own_group() + tile % 2);
+      if (ptx::elect_one()) {
+        ptx::mbarrier_arrive(read);
+        if constexpr (kTwins > 1) ptx::cluster_arrive(ptx::address_in(read, own_twin() ^ 1));
+      }
+      if (fills && own_warp() == 0) ptx::mbarrier_wait(read, tile / 2 % 2);
+    } else {
+      ptx::barrier_sync(kGroupBarrier + own_group(), kGroup);
+    }
+  }
+
+  /// Brings boxes of columns, [first_box, end_box), of the tile of keys, or values, from `first`
+  /// on, which end before `end`, to slot `n`, as its part `part`. Twins bring half of the rows
+  /// each. By a warp.
+  template <class Rows>
+  HEDDLE_DEVICE void load_boxes(const TensorMap* map, const Rows& rows, const Sequence& sequence,
+                                int first, int end, int n, int part, int first_box,
+                                int end_box) const {
+    constexpr int kOwn = kKeys / kTwins;
+    const int begin = own_twin() * kOwn;
+    const bool issues = ptx::elect_one();
+    if (issues)
+      ptx::mbarrier_arrive_expect_tx(there(n, part), (end_box - first_box) * KeyTile::kBoxBytes);
+    // Rows from `at` on of the tile, which are the map's from `row` on.
+    const auto load = [&](int at, int row, int batch) {
+#pragma unroll 1
+      for (int box = first_box; issues && box < end_box; ++box) {
+        const u32 to = slot(n) + box * KeyTile::kBoxBytes + at * tile::kLineBytes;
+        if constexpr (kTwins > 1)
+          ptx::tma_load_4d_to((1 << kTwins) - 1, to, map, there(n, part), box * tile::kBoxColumns,
+                              row, sequence.head, batch);
+        else
+          ptx::tma_load_4d(to, map, there(n, part), box * tile::kBoxColumns, row, sequence.head,
+                           batch);
+      }
+    };
+    // A lane looks one box's block up for all.
+    const int log_rows = maps_.log_box_rows, lane = threadIdx.x % 32;
+    const i32 block = rows.block_of(min_of(first + begin + (lane << log_rows) % kOwn, end - 1));
+#pragma unroll 1
+    for (int at = 0; at < kOwn; at += 1 << log_rows) {
+      const i32 of_box = __shfl_sync(0xffffffffu, block, at >> log_rows);
+      load(begin + at, rows.within(first + begin + at), Rows::kInPages ? of_box : sequence.batch);
+    }
+  }
 
   /// Brings kBoxes boxes from kFirstBox on of the keys or values from `first` on: kRowsOfWarp rows
   /// from `row` on by each warp. Each row is of so many lanes that its address is found once.
@@ -157,17 +236,35 @@ class DecodeGroups {
     ptx::copy_async_arrive(queries_there());
   }
 
+  /// Until the keys of a tile are there.
+  HEDDLE_DEVICE void wait_for_keys(int tile) const {
+    const int n = slot_of_keys(tile), turn = turn_of(tile);
+    ptx::mbarrier_wait(there(n), turn);
+    if constexpr (Config::kMaps) {
+      for (int part = 1; once_ && part < kAt.kParts; ++part)
+        ptx::mbarrier_wait(there(n, part), turn);
+    } else {
+      ptx::fence_proxy_async_shared();
+    }
+  }
+
   /// The group of dot products: weights of each tile, and what earlier sums are multiplied by.
   HEDDLE_DEVICE void weigh(const Sequence& sequence, const Steps& steps, int rows_there) const {
     const auto& keys = sequence.keys;
     const auto key_rows =
         attention::stored_rows<T, Config::kRowsK>(p_.k, p_.pages_k, sequence.batch, sequence.head);
+    const auto first_key = [&](int step) { return steps.first + step * kKeys; };
     const auto bring_keys = [&](int step) {
       if (once_ || step >= steps.count) return;
-      bring<0, KeyTile::kBoxes, kKeys / 4>(slot(0), key_rows, Config::kQkDim,
-                                           steps.first + step * kKeys, steps.kv_length,
-                                           own_warp() * (kKeys / 4));
-      ptx::copy_async_arrive(there(0));
+      if constexpr (Config::kMaps) {
+        if (own_warp() == 0)
+          load_boxes(&maps_.k, key_rows, sequence, first_key(step), steps.kv_length, 0, 0, 0,
+                     KeyTile::kBoxes);
+      } else {
+        bring<0, KeyTile::kBoxes, kKeys / 4>(slot(0), key_rows, Config::kQkDim, first_key(step),
+                                             steps.kv_length, own_warp() * (kKeys / 4));
+        ptx::copy_async_arrive(there(0));
+      }
     };
     bring_keys(0);
     bring_queries(sequence, rows_there);
@@ -189,33 +286,35 @@ class DecodeGroups {
     attention::OnlineSoftmax<0, false, true> softmax;
     softmax.reset();
     ptx::mbarrier_wait(queries_there(), sequences_ % 2);
+    ptx::fence_proxy_async_shared();
 #pragma unroll 1
     for (int step = 0; step < steps.count; ++step) {
       const int tile = met_ + step;
-      ptx::mbarrier_wait(there(slot_of_keys(tile)), turn_of(tile));
-      ptx::fence_proxy_async_shared();
+      wait_for_keys(tile);
       float scores[kKeys / 2];
       ptx::wgmma_fence();
       tile::issue_product<T, kKeys, ceil_div(Config::kQkDim, 16)>(
-          scores, tile::KMajor<QueryTile>(base_), tile::KMajor<KeyTile>(slot(slot_of_keys(tile))),
-          false);
+          scores, tile::KMajor<QueryTile>(operand(base_)),
+          tile::KMajor<KeyTile>(operand(slot(slot_of_keys(tile)))), false);
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>();
       ptx::pin(scores);
-      // Also where nothing is brought: racecheck (CUDA 13.0) else takes sums for read before they
-      // are left, though all threads meet in between. It no longer does where all groups have met
-      // as many barriers.
-      ptx::barrier_sync(kGroupBarrier, kGroup);
+      if (!once_) wait_until_read(tile, step + 1 < steps.count);
+      // Where sums clear rows, and where all groups meet after a tile, this one meets too:
+      // racecheck (CUDA 13.0) else takes sums for read before they are left, though all threads
+      // meet in between. It does not where all groups have met as many barriers.
+      if (Config::kMaps ? steps.kv_length - first_key(step) < kKeys : once_)
+        ptx::barrier_sync(kGroupBarrier, kGroup);
       bring_keys(step + 1);
       const float scales[2] = {scale_, scale_};
-      sm80::score_cells<Score, sm80::DecodeCells<false>, kKeys>(scores, scales, visible, to_all,
-                                                                rows, sequence, group_, p_.loads,
-                                                                steps.first + step * kKeys);
+      sm80::score_cells<Score, sm80::DecodeCells<false>, kKeys>(
+          scores, scales, visible, to_all, rows, sequence, group_, p_.loads, first_key(step));
       float correction[2];
       softmax.update(scores, kToLog2, correction);
       u32 weights[kKeys / 16][4];
       tile::pack_fragment<T, kKeys>(weights, scores);
-      if (tile > 0) ptx::mbarrier_wait(weights_read(), (tile - 1) % 2);
+      // Those of the tile before; at first there are none, and that phase is over.
+      ptx::mbarrier_wait(weights_read(), (tile + 1) % 2);
 #pragma unroll
       for (int k = 0; k < kKeys / 16; ++k)
         tile::store_slice<WeightTile>(base_ + kAt.weights, 16 * own_warp(), k, weights[k]);
@@ -239,6 +338,21 @@ class DecodeGroups {
     wait_for_readers();
   }
 
+  /// Rows of values from `from` on, which no key has, become 0: they weigh nothing, but may hold
+  /// what is no number. Those of keys are hidden.
+  template <int kFirstBox, int kBoxes>
+  HEDDLE_DEVICE void clear_rows(u32 tile, int from) const {
+    constexpr int kChunks = 8 * min_of(kBoxes, ValueTile::kBoxes - kFirstBox);
+    if (kChunks <= 0 || from >= kKeys) return;
+    constexpr int kEach = max_of(kChunks, 1);
+#pragma unroll 1
+    for (int n = threadIdx.x % kGroup; n < (kKeys - from) * kEach; n += kGroup)
+      ptx::store_shared(tile + ValueTile::chunk_offset(from + n / kEach, 8 * kFirstBox + n % kEach),
+                        0.0f, 0.0f, 0.0f, 0.0f);
+    ptx::fence_proxy_async_shared();
+    ptx::barrier_sync(kGroupBarrier + own_group(), kGroup);
+  }
+
   /// A group of sums, of its part of the columns.
   HEDDLE_DEVICE void sum(const Sequence& sequence, const Steps& steps, int rows_there) const {
     if (own_group() == 1)
@@ -250,23 +364,34 @@ class DecodeGroups {
   template <int kNumber>
   HEDDLE_DEVICE void sum_part(const Sequence& sequence, const Steps& steps, int rows_there) const {
     constexpr int kBoxes = kPart / tile::kBoxColumns, kFirstBox = kNumber * kBoxes;
-    constexpr u32 kBarrier = kGroupBarrier + 1 + kNumber;
     // At one address keys and values are stored alike.
     const auto rows =
         attention::stored_rows<T, Config::kRowsV>(p_.v, p_.pages_v, sequence.batch, sequence.head);
     const int columns = once_ ? Config::kQkDim : Config::kVDim;
-    // Those that the group alone reads, and of those that no group of sums does half.
+    const auto first_key = [&](int step) { return steps.first + step * kKeys; };
+    // Those that the group alone reads, and of those that no group of sums does half, by the copy
+    // engine the first group all.
     const auto bring_values = [&](int step) {
       if (step >= steps.count) return;
-      const int tile = met_ + step, first = steps.first + step * kKeys;
-      const u32 to = slot(slot_of_values(tile));
-      bring<kFirstBox, kBoxes, kKeys / 4>(to, rows, columns, first, steps.kv_length,
-                                          own_warp() * (kKeys / 4));
-      if (once_)
-        bring<2 * kBoxes, KeyTile::kBoxes, kKeys / 8>(
-            to, rows, columns, first, steps.kv_length,
-            kNumber * (kKeys / 2) + own_warp() * (kKeys / 8));
-      ptx::copy_async_arrive(there(slot_of_values(tile)));
+      const int n = slot_of_values(met_ + step), first = first_key(step);
+      if constexpr (Config::kMaps) {
+        if (own_warp() == 0) {
+          const TensorMap* const map = once_ ? &maps_.k : &maps_.v;
+          load_boxes(map, rows, sequence, first, steps.kv_length, n, kNumber, kFirstBox,
+                     min_of(kFirstBox + kBoxes, MostTile::kBoxes));
+          if (once_ && kNumber == 0)
+            load_boxes(map, rows, sequence, first, steps.kv_length, n, 2, 2 * kBoxes,
+                       max_of(2 * kBoxes, KeyTile::kBoxes));
+        }
+      } else {
+        bring<kFirstBox, kBoxes, kKeys / 4>(slot(n), rows, columns, first, steps.kv_length,
+                                            own_warp() * (kKeys / 4));
+        if (once_)
+          bring<2 * kBoxes, KeyTile::kBoxes, kKeys / 8>(
+              slot(n), rows, columns, first, steps.kv_length,
+              kNumber * (kKeys / 2) + own_warp() * (kKeys / 8));
+        ptx::copy_async_arrive(there(n));
+      }
     };
     const int ahead = once_ ? 2 : 1;
     bring_values(0);
@@ -278,8 +403,11 @@ class DecodeGroups {
 #pragma unroll 1
     for (int step = 0; step < steps.count; ++step) {
       const int tile = met_ + step;
-      ptx::mbarrier_wait(there(slot_of_values(tile)), turn_of(tile));
-      ptx::fence_proxy_async_shared();
+      ptx::mbarrier_wait(there(slot_of_values(tile), Config::kMaps ? kNumber : 0), turn_of(tile));
+      if constexpr (!Config::kMaps) ptx::fence_proxy_async_shared();
+      if constexpr (Config::kMaps)
+        clear_rows<kFirstBox, kBoxes>(slot(slot_of_values(tile)),
+                                      steps.kv_length - first_key(step));
       ptx::mbarrier_wait(weights_there(), tile % 2);
       float correction[2];
 #pragma unroll
@@ -289,14 +417,14 @@ class DecodeGroups {
       if (correction[0] != 1.0f || correction[1] != 1.0f) attention::scale_rows(out, correction);
       ptx::wgmma_fence();
       tile::issue_product<T, kPart, kKeys / 16>(
-          out, tile::KMajor<WeightTile>(base_ + kAt.weights),
-          tile::MnMajor<ValueTile>(slot(slot_of_values(tile)), kNumber * kPart), true);
+          out, tile::KMajor<WeightTile>(operand(base_ + kAt.weights)),
+          tile::MnMajor<ValueTile>(operand(slot(slot_of_values(tile))), kNumber * kPart), true);
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>();
       ptx::pin(out);
       __syncwarp();  // what other lanes read is read
       if (ptx::elect_one()) ptx::mbarrier_arrive(weights_read());
-      ptx::barrier_sync(kBarrier, kGroup);
+      wait_until_read(tile, step + ahead < steps.count);
       bring_values(step + ahead);
     }
     wait_for_readers();
@@ -319,6 +447,7 @@ class DecodeGroups {
     ptx::mbarrier_wait(all_read(), sequences_ % 2);
   }
 
+  const sm80::DecodeMaps<Config::kMaps>& maps_;
   const attention::ForwardParameters& p_;
   u8* shared_;
   u32 base_;

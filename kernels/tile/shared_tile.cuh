@@ -37,6 +37,9 @@ struct PlanesOf
   using Plane = SharedTile<kRowCount, kColumnCount>;
 };
 
+/// What the descriptors of operands reach.
+inline constexpr u32 kSharedWindow = 1 << 18;
+
 /// Bits common to the descriptors of 128-byte swizzled operands: distances count in 16 bytes.
 HEDDLE_DEVICE constexpr u64 swizzled_descriptor(u32 leading_bytes, u32 stride_bytes) {
   return (static_cast<u64>(1) << 62) | (static_cast<u64>(stride_bytes >> 4) << 32) |

@@ -247,11 +247,13 @@ u8* Block::at(u32 address, u32 bytes, u32 alignment) {
 }
 
 u32 Block::address_of(const void* pointer) const {
+  // As a GPU's are: those of a cluster's blocks have the block's rank above.
+  const u32 window = launch.cluster > 1 ? (rank + 1) * kWindowEnd : 0;
   const auto* const byte = static_cast<const u8*>(pointer);
   if (byte >= dynamic_ && byte <= dynamic_ + launch.shared_bytes)
-    return dynamic_at_ + static_cast<u32>(byte - dynamic_);
+    return window + dynamic_at_ + static_cast<u32>(byte - dynamic_);
   if (byte >= static_ && byte <= static_ + static_bytes_)
-    return kStaticAt + static_cast<u32>(byte - static_);
+    return window + kStaticAt + static_cast<u32>(byte - static_);
   throw Failure("a pointer that is none into shared memory is taken for one");
 }
 

@@ -313,6 +313,14 @@ const std::vector<Kind>& kinds() {
          return random_sdpa(r, options);
        },
        {"attention forward", "decode kernel", "keys a step by warp groups"}},
+      {"decode_by_warp_groups_of_twins",
+       [](Random& r) {
+         AttentionOptions options = few_rows(wide_decode_options());
+         options.values_in_keys = options.more_key_columns = 1;
+         options.max_group = 150;
+         return random_sdpa(r, options);
+       },
+       {"attention forward", "decode kernel", "keys a step by warp groups of twins"}},
       {"decode_packed",
        [](Random& r) { return random_sdpa(r, few_rows(packed(decode_options()))); },
        {"attention forward", "decode kernel"}},

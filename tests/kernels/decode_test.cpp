@@ -68,6 +68,20 @@ std::vector<Few> cases() {
     }
     for (const auto& feature : {std::vector<Feature>{}, {Feature::causal, Feature::soft_cap}})
       all.push_back({{DataType::bf16, 576, 512, feature, architecture}, 64});
+    // Twins of a cluster share keys.
+    for (const auto& feature :
+         std::vector<std::vector<Feature>>{{},
+                                           {Feature::causal, Feature::sink},
+                                           {Feature::causal, Feature::lengths},
+                                           {Feature::paged, Feature::causal},
+                                           {Feature::soft_cap},
+                                           {Feature::bias, Feature::statistics},
+                                           {Feature::wide_results},
+                                           {Feature::ring, Feature::causal}})
+      all.push_back({{DataType::bf16, 576, 512, feature, architecture}, 128});
+    for (int dim : {320, 512})
+      all.push_back(
+          {{DataType::f16, dim, dim, {Feature::causal, Feature::lengths}, architecture}, 128});
   }
   return all;
 }

@@ -1,6 +1,7 @@
 #include "engine/cuda/attention_decode.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "core/rounding.h"
 #include "engine/cuda/attention_check.h"
@@ -10,6 +11,7 @@
 #include "engine/cuda/launch_operands.h"
 #include "engine/cuda/parameter_block.h"
 #include "engine/cuda/score_source.h"
+#include "engine/cuda/tensor_map.h"
 #include "problem/facts.h"
 #include "sm80/decode_arguments.h"
 
@@ -65,8 +67,8 @@ Status check(const AttentionStructure& structure, const AttentionFacts& facts,
 namespace {
 
 /// On Hopper, of more rows than tensor cores take at once by warps, or where values lie in keys.
-bool fit_warp_groups(const AttentionFacts& facts, const Target& target,
-                     sm80::DecodeConfig& config) {
+bool fit_warp_groups(const AttentionStructure& structure, const AttentionFacts& facts,
+                     const Target& target, sm80::DecodeConfig& config) {
   if (!target.is_hopper()) return false;
   const bool may_lie_in_keys = config.v_dim < config.qk_dim && config.rows_k == config.rows_v;
   if (!may_lie_in_keys && facts.group_rows <= AttentionFacts::GroupRows::to_16) return false;
@@ -81,6 +83,14 @@ bool fit_warp_groups(const AttentionFacts& facts, const Target& target,
       sm80::decode_layout_of(groups).bytes > target.shared_limit())
     return false;
   if (!may_lie_in_keys) groups.stages_once = 0;
+  const auto can_be_mapped = [&](OperandId id) {
+    const problem::Storage& storage = structure.type(id).storage;
+    return !storage.is_ragged() && !storage.is_ring() && can_copy(structure, facts, id);
+  };
+  // Keys and values apart have one slot each, whose next copies then wait for all of a tile: 282 us
+  // where lanes' take 260 (64/8 heads, d 512, 4 tokens, 8 x 8192).
+  groups.maps = may_lie_in_keys && can_be_mapped(structure.k) && can_be_mapped(structure.v);
+  groups.twins = groups.maps && facts.group_rows == AttentionFacts::GroupRows::more ? 2 : 1;
   config = groups;
   return true;
 }
@@ -148,7 +158,8 @@ Result<sm80::DecodeConfig> configure_decode(const AttentionProblem& problem, con
   config.input_is_log2 = structure.softmax_input_is_log2;
   config.has_score = !structure.score.is_identity();
   if (is_wide(structure)) {
-    if (!fit_warp_groups(facts, target, config)) HEDDLE_TRY(fit_together(facts, target, config));
+    if (!fit_warp_groups(structure, facts, target, config))
+      HEDDLE_TRY(fit_together(facts, target, config));
     return config;
   }
   const int widest = std::max(config.qk_dim, config.v_dim);
@@ -180,10 +191,17 @@ Result<sm80::DecodeConfig> configure_decode(const AttentionProblem& problem, con
 
 namespace {
 
+attention::ArgumentLayout passed_layout_of(const AttentionStructure& structure,
+                                           const sm80::DecodeConfig& config, size_t loads) {
+  attention::ArgumentLayout layout = argument_layout_of(structure, loads);
+  layout.maps = config.maps;
+  return layout;
+}
+
 KernelUnit decode_unit(const AttentionStructure& structure, const sm80::DecodeConfig& config,
                        std::vector<OperandId>& loads) {
   const std::string score = score_source("Score", structure.score, structure, loads);
-  const attention::ArgumentLayout layout = argument_layout_of(structure, loads.size());
+  const attention::ArgumentLayout layout = passed_layout_of(structure, config, loads.size());
   std::string source = fmt::format(
       "{}#include \"sm80/attention_decode.cuh\"\n{}"
       "namespace heddle {{\n{}{}}}  // namespace heddle\n"
@@ -205,11 +223,25 @@ struct Planned {
   size_t kernel = 0;
   Launch launch;
   sm80::DecodeArguments arguments{};
+  MapShape k, v;
+  OperandId k_id = kAbsent, v_id = kAbsent;
   std::vector<Entry> entries;
   attention::ArgumentLayout argument_layout;
   std::vector<problem::NamedOperand> aligned;
   int64_t statistics = 0, flags = 0;  ///< offsets into the workspace
 };
+
+/// Boxes as high as pages allow.
+void fill_maps(Planned& planned, const AttentionStructure& structure, const AttentionSizes& sizes,
+               const sm80::DecodeConfig& config) {
+  int64_t rows = config.keys / config.twins;
+  for (const OperandId id : {structure.k, structure.v})
+    if (structure.type(id).storage.is_paged()) rows = std::min(rows, sizes.layout(id).dims[2]);
+  planned.arguments.log_box_rows = std::countr_zero(static_cast<uint64_t>(rows));
+  planned.k_id = structure.k, planned.v_id = structure.v;
+  planned.k = map_shape(structure, sizes, structure.k, static_cast<int>(rows));
+  planned.v = map_shape(structure, sizes, structure.v, static_cast<int>(rows));
+}
 
 class DecodeLaunches final : public Launches {
  public:
@@ -224,6 +256,11 @@ class DecodeLaunches final : public Launches {
         .statistics = reinterpret_cast<float*>(at.workspace + planned_.statistics),
         .flags = reinterpret_cast<unsigned long long*>(at.workspace + planned_.flags),
         .claim = at.claim};
+    if (planned_.k_id != kAbsent) {
+      const auto address = [&](OperandId id) { return at.buffers[static_cast<size_t>(id)]; };
+      HEDDLE_TRY(encode(at.driver, planned_.k, address(planned_.k_id), arguments.k));
+      HEDDLE_TRY(encode(at.driver, planned_.v, address(planned_.v_id), arguments.v));
+    }
     KernelArguments passed(arguments, planned_.argument_layout);
     return at.launch(planned_.kernel, planned_.launch, passed.address());
   }
@@ -241,42 +278,48 @@ Result<Lowering> lower_decode(const AttentionProblem& problem, const Target& tar
   std::vector<OperandId> loads;
   KernelUnit unit = decode_unit(structure, config, loads);
   HEDDLE_TRY(check_loads(loads));
-  const int64_t sequences =
-      sizes.batch * sizes.k_heads * divide_up(group_of(sizes) * sizes.q_length, config.rows());
+  const int64_t row_blocks =
+      divide_up(group_of(sizes) * sizes.q_length, int64_t{config.rows()} * config.twins);
+  const int64_t sequences = sizes.batch * sizes.k_heads * row_blocks;
   const int64_t tiles = sequences * (divide_up(sizes.kv_length, config.tile_keys()) + 1);
   if (tiles > kMostTiles) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa has {} tiles of {} keys; the decode kernel counts {}", tiles,
                  config.tile_keys(), kMostTiles);
   }
-  const auto blocks = [&](int64_t processors) { return std::min(processors, tiles); };
-  const int64_t parts = blocks(sm80::kMostProcessors) * 2, part_rows = parts * config.rows();
+  // Twins are one.
+  const auto blocks = [&](int64_t processors) {
+    return std::min(processors / config.twins, tiles);
+  };
+  const int64_t parts = blocks(sm80::kMostProcessors) * config.twins * 2,
+                part_rows = parts * config.rows();
 
   Planned planned;
   Lowering lowering;
   const int shared_bytes = sm80::decode_layout_of(config).bytes;
   planned.kernel = lowering.add_kernel(std::move(unit), config.threads(), shared_bytes);
-  planned.launch = {
-      .grid_x = static_cast<unsigned>(blocks(std::min(target.processors, sm80::kMostProcessors))),
-      .threads = static_cast<unsigned>(config.threads()),
-      .shared_bytes = static_cast<unsigned>(shared_bytes),
-      .cooperative = true};
-  planned.arguments.rows = {
-      .group = static_cast<int>(group_of(sizes)),
-      .blocks = static_cast<int>(divide_up(group_of(sizes) * sizes.q_length, config.rows()))};
+  planned.launch = {.grid_x = static_cast<unsigned>(
+                        blocks(std::min(target.processors, sm80::kMostProcessors)) * config.twins),
+                    .threads = static_cast<unsigned>(config.threads()),
+                    .shared_bytes = static_cast<unsigned>(shared_bytes),
+                    .cooperative = true,
+                    .cluster = static_cast<unsigned>(config.twins)};
+  planned.arguments.rows = {.group = static_cast<int>(group_of(sizes)),
+                            .blocks = static_cast<int>(row_blocks)};
+  if (config.maps) fill_maps(planned, structure, sizes, config);
   ParameterBlock block(&planned.arguments, structure, sizes);
   fill_forward(block, planned.arguments.problem, structure, sizes, loads);
   planned.entries = std::move(block.entries);
   const attention::ForwardParameters& p = planned.arguments.problem;
-  planned.arguments.split =
-      sm80::DecodeSplit::of(static_cast<int>(sequences), static_cast<int>(planned.launch.grid_x));
+  planned.arguments.split = sm80::DecodeSplit::of(
+      static_cast<int>(sequences), static_cast<int>(planned.launch.grid_x) / config.twins);
   // Of nobody there is no share.
   if (!config.lengths && planned.launch.grid_x > 0) {
     planned.arguments.counts = sm80::DecodeCounts::of(
         sm80::DecodeKeys::of(p.bounds, p.bound_count, p.q_length, p.kv_length, config.tile_keys()),
         p.k_heads, planned.arguments.rows.blocks, planned.arguments.split);
   }
-  planned.argument_layout = argument_layout_of(structure, loads.size());
+  planned.argument_layout = passed_layout_of(structure, config, loads.size());
   planned.aligned = problem::tensors_of(structure);
   planned.statistics = part_rows * config.v_dim * 4;
   planned.flags = round_up(planned.statistics + part_rows * 8, int64_t{256});
@@ -286,9 +329,10 @@ Result<Lowering> lower_decode(const AttentionProblem& problem, const Target& tar
   lowering.description =
       fmt::format("attention forward, decode kernel{}{}, {} rows, {} keys a {}, {}",
                   codes ? " of codes" : "", ring ? " in a ring" : "", config.rows(), config.keys,
-                  config.warp_groups ? "step by warp groups"
-                  : config.together  ? "step of all warps"
-                                     : "warp",
+                  config.twins > 1     ? "step by warp groups of twins"
+                  : config.warp_groups ? "step by warp groups"
+                  : config.together    ? "step of all warps"
+                                       : "warp",
                   target.architecture);
   lowering.launches = std::make_shared<const DecodeLaunches>(std::move(planned));
   return lowering;

@@ -133,6 +133,8 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("rows_apart", c.rows_apart);
   visit("together", c.together);
   visit("warp_groups", c.warp_groups);
+  visit("maps", c.maps);
+  visit("twins", c.twins);
   visit("stages_once", c.stages_once);
   visit("rows_k", c.rows_k, "K");
   visit("rows_v", c.rows_v, "V");

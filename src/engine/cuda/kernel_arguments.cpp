@@ -74,6 +74,7 @@ KernelArguments::KernelArguments(const BackwardParameters& all, const ArgumentLa
 }
 
 KernelArguments::KernelArguments(const sm80::DecodeArguments& all, const ArgumentLayout& layout) {
+  add_part<sm80::DecodeMaps<true>>(layout.maps, all);
   add(&all.parts);
   add(&all.rows);
   add(&all.split);
