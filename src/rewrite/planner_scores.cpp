@@ -1,5 +1,6 @@
 // What a call is told of its scores: bounds, soft cap, bias, dropout.
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 #include "rewrite/carry.h"
@@ -9,9 +10,24 @@ namespace heddle::rewrite {
 
 using graph::TensorId;
 
+namespace {
+
+/// Of operands that the program scales one by one the call multiplies unscaled ones: where all
+/// factors together are farther from 1 than 2 to this power, scores of usual sizes come of products
+/// that the type does not hold.
+int most_exponent(hlo::ElementType type) { return type == hlo::ElementType::f64 ? 900 : 100; }
+
+}  // namespace
+
 Status Planner::set_attributes(graph::AttentionAttributes& a) {
   const Score& score = match_.score;
   plan_.scale = score.soft_cap ? score.soft_cap->inner * score.soft_cap->cap : score.scale;
+  const int most = most_exponent(plan_.dtype);
+  if (plan_.scale != 0 && std::abs(std::log2(std::abs(plan_.scale))) > most) {
+    return error(Code::graph_not_supported,
+                 "scores are scaled by {:.6g} in all, expected 0 or a magnitude from 2^-{} to 2^{}",
+                 plan_.scale, most, most);
+  }
   a.attn_scale = plan_.scale;
   ScoreGraph score_graph(plan_.graph);
   plan_.score = "dot";

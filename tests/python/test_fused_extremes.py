@@ -88,6 +88,16 @@ def test_fused_program_gives_what_the_original_gives(name):
     assert distance(forward(*inputs), np.asarray(f(*inputs, *more), np.float64)) < (1e-3 if "1000" in name else 2e-6)
 
 
+@pytest.mark.parametrize("of_q, of_k", [(1e20, 1e20), (1e15, -1e25), (1e-25, 1e-25)])
+def test_operands_scaled_one_by_one_whose_product_has_no_scale_in_f32_stay(of_q, of_k):
+    f = lambda q, k, v: attend(q * np.float32(of_q), k * np.float32(of_k), v)
+    inputs = random(B, Q, H, D, scale=1 / of_q), random(B, Q, H, D, seed=1, scale=1 / of_k), random(B, Q, H, D, seed=2)
+    fused, expected = heddle.jax.fuse(f), np.asarray(jax.jit(f)(*inputs), np.float64)
+    assert "stablehlo.custom_call @heddle" not in fused.lower(*inputs).as_text()
+    assert np.isfinite(expected).all()
+    assert distance(fused(*inputs), expected) < 2e-6
+
+
 def exactly(q, k, v):
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
     s = np.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5
