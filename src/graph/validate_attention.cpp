@@ -1,6 +1,7 @@
 #include "graph/validate_attention.h"
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 
 namespace heddle::graph {
@@ -13,9 +14,11 @@ Status validate_scale(const Rules& rules, const AttentionAttributes& a, DataType
     return rules.fail(Code::attribute_not_set,
                       "attn_scale with tensor and value cannot be set at the same time.");
   }
-  if (a.attn_scale && !std::isfinite(*a.attn_scale)) {
-    return rules.fail(Code::invalid_value, "attn_scale is {}, expected a finite number.",
-                      *a.attn_scale);
+  // It is computed with in f32 but beside f64. NaN is no number of either.
+  const bool is_f64 = io == DataType::f64;
+  if (a.attn_scale && !(std::fabs(*a.attn_scale) <= (is_f64 ? DBL_MAX : FLT_MAX))) {
+    return rules.fail(Code::invalid_value, "attn_scale is {}, expected a finite number{}.",
+                      *a.attn_scale, is_f64 ? "" : " of f32");
   }
   if (a.attn_scale_tensor != kNone) {
     HEDDLE_TRY(rules.is_scalar("attn_scale", a.attn_scale_tensor));

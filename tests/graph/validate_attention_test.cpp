@@ -45,6 +45,8 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"infinite scale", sdpa,
                WHEN(attention(g).attn_scale = std::numeric_limits<double>::infinity()), IV,
                "attn_scale is inf"},
+        Broken{"scale beyond f32", sdpa, WHEN(attention(g).attn_scale = 1e39), IV,
+               "attn_scale is 1e+39, expected a finite number of f32"},
         Broken{"boolean bias", sdpa,
                WHEN(attention(g).bias = g.add(tensor("bias", {1, 1, 64, 64}, DataType::boolean))),
                NS, "Bias mask data type cannot be boolean"},
