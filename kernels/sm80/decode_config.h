@@ -44,7 +44,7 @@ struct DecodeConfig {
   bool together = false;
   /// Together, on Hopper: by warp groups (sm90/decode_groups.cuh), 64 rows with 64 keys a step.
   bool warp_groups = false;
-  /// By warp groups: whole tiles of keys and values come by the copy engine.
+  /// By warp groups: tiles of keys and values come by the copy engine.
   bool maps = false;
   /// By maps: blocks of a cluster, each with other rows, that read the same keys once.
   int twins = 1;

@@ -176,6 +176,7 @@ void Block::run(const bool& abandoned) {
       went_on |= !thread.polls || thread.waits_for;
       resume(thread);
       if (failure_) throw *failure_;
+      went_on |= thread.has_ended;  // the last one of all may have looked again
     }
     if (__atomic_load_n(&abandoned, __ATOMIC_RELAXED)) throw Failure("");
     if (ended == threads.size()) break;

@@ -71,7 +71,8 @@ class KernelArguments {
   size_t size_ = 0, alignment_ = alignof(attention::ForwardParameters);
   int* first_batch_ = nullptr;
 };
-static_assert(sizeof(sm90::BackwardArguments) >= sizeof(sm90::ForwardArguments));
+static_assert(sizeof(sm90::BackwardArguments) >= sizeof(sm90::ForwardArguments) &&
+              sizeof(sm90::BackwardArguments) >= sizeof(sm80::DecodeArguments));
 
 /// What a kernel's struct takes.
 template <class All>
