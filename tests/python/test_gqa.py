@@ -199,6 +199,13 @@ def test_agrees_with_onnxruntime(case):
             np.testing.assert_allclose(ours[name], theirs[name], err_msg=name, **F32)
 
 
+def test_runs_on_the_arrays_of_the_node():
+    """All of them, also total_sequence_length, whose uid a tensor within the graph may have."""
+    node = draw(1, rows=3, past=5, capacity=9)
+    results = node.by_heddle(execute=lambda plan, arrays: plan.execute(arrays, np.empty(plan.workspace_bytes, np.uint8)))
+    judge(node, results)
+
+
 @pytest.mark.parametrize("case", ["decode in a larger buffer", "packed decode", "prompt into a buffer", "int4 per channel",
                                   "bias in a larger buffer", "padded chunks in a buffer"])
 def test_in_place_writes_the_new_rows_alone(case):

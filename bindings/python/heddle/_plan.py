@@ -116,10 +116,10 @@ class Plan:
 
     @cached_property
     def _tensors(self):
-        """uid -> the tensor's name, type, dims and strides, all inferred."""
+        """uid -> a bound tensor's name, type, dims and strides, all inferred."""
         graph = Graph.of_text(self._text)
         graph.validate()
-        return {entry["uid"]: entry for entry in json.loads(graph.text)["tensors"]}
+        return {entry["uid"]: entry for entry in json.loads(graph.text)["tensors"] if not entry.get("virtual")}
 
     def _address_of(self, uid, value, shapes, strides):
         """Where an array lies, or what is given if it is an address. Raises TypeError or ValueError for what is neither, and
