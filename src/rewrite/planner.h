@@ -193,6 +193,8 @@ class Planner {
 
   /// What data multiply or divide the product of queries and keys by, as operands.
   Status set_factors(graph::AttentionAttributes& a, ScoreGraph& score);
+  /// Whether it is the same for all keys.
+  bool is_of_rows(const Monomial& m) const;
   /// What is added to the scores: computed by the call where it is made of indices, else operands,
   /// none larger than it is.
   Status set_added(graph::AttentionAttributes& a, ScoreGraph& score);

@@ -268,6 +268,15 @@ Status Planner::set_factors(graph::AttentionAttributes& a, ScoreGraph& score) {
   return {};
 }
 
+bool Planner::is_of_rows(const Monomial& m) const {
+  const Index& keys = plan_.roles.keys;
+  return std::none_of(m.factors.begin(), m.factors.end(), [&](const Power& p) {
+    const std::vector<Var>& support = match_.algebra->support(p.atom);
+    return std::find_first_of(support.begin(), support.end(), keys.begin(), keys.end()) !=
+           support.end();
+  });
+}
+
 Status Planner::set_added(graph::AttentionAttributes& a, ScoreGraph& score) {
   plan_.bias = "none";
   const auto describe = [&](const std::string& part) {
@@ -275,6 +284,13 @@ Status Planner::set_added(graph::AttentionAttributes& a, ScoreGraph& score) {
   };
   std::optional<Element> bias;
   for (const Monomial& m : match_.score.added) {
+    // A program that rounds to 16 bits leaves nothing of scores beside it, a sum of f32 a part that
+    // tells keys apart at random.
+    if (match_.holds_narrow_scores && swallows_scores(*match_.algebra, m) && is_of_rows(m))
+      return error(
+          Code::graph_not_supported,
+          "what is added to all scores of a row may be so large that scores of 16 bits are "
+          "lost beside it");
     const bool is_bias =
         match_.score.bias && match_.score.bias->is_term && m.factors.size() == 1 &&
         match_.algebra->at(m.factors[0].atom).element == match_.score.bias->element;

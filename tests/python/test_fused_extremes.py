@@ -98,6 +98,17 @@ def test_operands_scaled_one_by_one_whose_product_has_no_scale_in_f32_stay(of_q,
     assert distance(fused(*inputs), expected) < 2e-6
 
 
+def test_a_number_of_a_row_beside_scores_of_16_bits_stays():
+    """It leaves nothing of them there, and of their f32 a part that tells keys apart at random."""
+    q, k, v = (random(B, Q, H, D, seed=i).astype(jnp.bfloat16) for i in range(3))
+    rows = (random(B, 1, Q, 1, seed=3) * 1e7).astype(jnp.bfloat16)
+    f = lambda q, k, v, rows: attend(q, k, v, of_scores=lambda s: s + rows)
+    fused = heddle.jax.fuse(f)
+    assert "stablehlo.custom_call @heddle" not in fused.lower(q, k, v, rows).as_text()
+    whole = [x.astype(jnp.float32) for x in (q, k, v, rows)]
+    assert "stablehlo.custom_call @heddle" in heddle.jax.fuse(f).lower(*whole).as_text()
+
+
 def exactly(q, k, v):
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
     s = np.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5
