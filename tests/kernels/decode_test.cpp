@@ -68,7 +68,7 @@ std::vector<Few> cases() {
     }
     for (const auto& feature : {std::vector<Feature>{}, {Feature::causal, Feature::soft_cap}})
       all.push_back({{DataType::bf16, 576, 512, feature, architecture}, 64});
-    // Twins of a cluster share keys.
+    // More rows than a block takes: twins of a cluster, where values may lie in keys.
     for (const auto& feature :
          std::vector<std::vector<Feature>>{{},
                                            {Feature::causal, Feature::sink},

@@ -121,6 +121,16 @@ def test_arrays_in_place_of_addresses():
     np.testing.assert_allclose(arrays[5][:, :, :8], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("of_dims", [
+    lambda x: x.reshape(B, H * S, D), lambda x: x.reshape(1, B, H, S, D, 1), lambda x: x.transpose(1, 0, 2, 3), np.ravel,
+])
+def test_arrays_of_other_dims_whose_elements_lie_alike(of_dims):
+    plan = heddle.Plan(graph(attn_scale=0.25, right_bound=0), "cpu")
+    arrays, _, workspace = made_ready(plan)
+    plan.execute({uid: of_dims(array) for uid, array in arrays.items()}, workspace)
+    np.testing.assert_allclose(arrays[5], attention(*(arrays[uid] for uid in (7, 3, 9)), 0.25), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("uid, change, error, sentence", [
     (7, lambda x: x.astype(np.float64), ValueError, "'q' .uid 7. is given an array of float64, expected float32"),
     (5, lambda x: x.astype(np.float64), ValueError, "'o' .uid 5. is given an array of float64, expected float32"),
@@ -131,6 +141,9 @@ def test_arrays_in_place_of_addresses():
     (9, lambda x: x[..., ::-1], ValueError, r"strides \[1920, 640, 16, -1\], expected"),
     (7, lambda x: x[:1], ValueError, r"an array of shape \[1, 3, 40, 16\], expected \[2, 3, 40, 16\]"),
     (7, lambda x: np.empty((B, H, S, 2 * D), np.float32)[..., D:].reshape(-1)[1:], ValueError, "an array of shape"),
+    (9, lambda x: np.asfortranarray(x.reshape(B, H, S * D)), ValueError, r"\[2, 3, 640\] with strides \[1, 2, 6\], expected"),
+    (9, lambda x: np.repeat(x.reshape(B, H * S, D), 2, 1)[:, ::2], ValueError, r"with strides \[3840, 32, 1\], expected"),
+    (9, lambda x: np.repeat(x.ravel(), 2)[::2], ValueError, r"an array of shape \[3840\] with strides \[2\], expected"),
     (5, lambda x: (x.setflags(write=False), x)[1], ValueError, "may not be written"),
 ])
 def test_an_array_that_is_not_the_tensors_is_refused_and_nothing_is_written(uid, change, error, sentence):

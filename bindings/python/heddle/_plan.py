@@ -86,8 +86,8 @@ class Plan:
         """Runs the plan: `addresses` is a dict of uid to array or address, in the device's memory; `stream` a CUstream.
 
         Of an array (of torch, NumPy, JAX, CuPy or with DLPack) the data type, the device, how far it reaches, and where it has
-        the tensor's dims its strides are held to the tensor's; nothing can be seen of an address, an int. The workspace is
-        either, too.
+        as many elements as the tensor its strides are held to the tensor's; nothing can be seen of an address, an int. The
+        workspace is either, too.
 
         The graph's dims are maxima: batch and lengths may be less this time. `shapes` is a dict of uid to dims then, and
         `strides` of uid to strides where they are not the graph's. An input left out has the graph's dims, an output those
@@ -145,6 +145,9 @@ class Plan:
         known = "ragged_offset" not in tensor and (uid in shapes or not shapes or uid not in self.outputs)
         if known and prod(memory.dims) < prod(dims):
             raise ValueError(f"{what} is given an array of shape {list(memory.dims)}, expected {dims}.")
+        if known and prod(memory.dims) == prod(dims) and not _lie_alike(memory, dims, expected):
+            raise ValueError(f"{what} is given an array of shape {list(memory.dims)} with strides {list(memory.strides)}, expected "
+                             f"{dims} with {expected}, or one of other dims whose elements lie so in its order.")
         reach = span(dims, expected) * BYTES[tensor["dtype"]]
         if known and memory.bytes_there is not None and memory.bytes_there < reach:
             raise ValueError(f"{what} is given an array of {memory.bytes_there} bytes, expected {reach}, which its dims and "
@@ -197,6 +200,24 @@ class Launcher:
     def __call__(self, *args, **kwargs) -> None:
         """As launch."""
         self.launch(*args, **kwargs)
+
+
+def _lie_alike(memory, dims, strides):
+    """Whether an array of other dims has a tensor's elements: its axes in another order, or split and joined in memory's."""
+    given, expected = ([(n, step) for n, step in zip(*axes, strict=True) if n > 1]
+                       for axes in ((memory.dims, memory.strides), (dims, strides)))
+    by_step = sorted(expected, key=lambda axis: -axis[1])
+    return sorted(given) == sorted(expected) or _joined(given) == _joined(by_step)
+
+
+def _joined(axes):
+    """Neighbours that are steps of one are one."""
+    joined = []
+    for n, step in axes:
+        if joined and joined[-1][1] == n * step:
+            n *= joined.pop()[0]
+        joined.append((n, step))
+    return joined
 
 
 def _shapes(dims, strides):
