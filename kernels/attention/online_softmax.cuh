@@ -59,6 +59,9 @@ template <int kSlack, bool kExact = false, bool kNatural = false, int kLift = 0,
 struct OnlineSoftmax {
   static_assert(!kNatural || kSlack == 0);
   static_assert(kLift == 0 || kSlack == 0);
+  /// Below it a scaled reference is rounded by at most 2^-9 of log2 units, a part in 700 of all
+  /// terms alike.
+  static constexpr float kLargestRounded = 65536.0f;
   float reference[2];  ///< in log2 units, kNatural: natural; -inf while no key was seen
   float sum[2];        ///< this lane's share
   float lost[2];       ///< with kExact: what `sum` is short of
@@ -131,6 +134,30 @@ struct OnlineSoftmax {
       // h16), of 4096 rows 495 where these take 501.
 #pragma unroll
       for (int i = 0; i < kCount; ++i) sum[tile::fragment_half(i)] += s[i];
+    }
+  }
+
+  /// update() with kNatural, of scores that are dots: one FFMA takes each to its exponent, whose
+  /// reference is then a rounded product, unless that is large. The same of all threads of a warp;
+  /// `may_be_large` of a whole grid.
+  template <int kCount>
+  HEDDLE_DEVICE void update_dots(float (&s)[kCount], float scale, float (&correction)[2],
+                                 bool may_be_large) {
+    static_assert(kNatural);
+    raise(s, scale, correction);
+    const float from[2] = {offset(0), offset(1)};
+    float shift[2] = {ptx::fma(-scale, from[0], kLift), ptx::fma(-scale, from[1], kLift)};
+    if (may_be_large && __any_sync(0xffffffffu, !(fabsf(shift[0]) < kLargestRounded) ||
+                                                    !(fabsf(shift[1]) < kLargestRounded))) {
+      shift[0] = shift[1] = kLift;
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) s[i] -= from[tile::fragment_half(i)];
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int h = tile::fragment_half(i);
+      s[i] = ptx::exp2(ptx::fma(s[i], scale, shift[h]));
+      sum[h] += s[i];
     }
   }
 

@@ -5,6 +5,8 @@
 
 namespace heddle::ptx {
 
+inline constexpr float kLargestE4m3 = 448.0f;
+
 /// Two numbers rounded to nearest even within +-448, the first in the low byte (sm_89 and later).
 HEDDLE_DEVICE u32 pack_e4m3(float low, float high) {
   u16 pair;

@@ -24,7 +24,7 @@ struct AttentionForwardFp8 : AttentionForward<Config> {
   using Base = AttentionForward<Config>;
   static constexpr int kLift = 8;
   struct Block : Base::Block {
-    using Softmax = attention::OnlineSoftmax<0, false, false, kLift>;
+    using Softmax = attention::OnlineSoftmax<0, false, true, kLift>;
   };
   using C = typename Block::C;
   using Softmax = typename Block::Softmax;
@@ -45,6 +45,7 @@ struct AttentionForwardFp8 : AttentionForward<Config> {
     ForwardTiles<Block> tiles;
     float scale;         ///< from dots of codes to scores in log2 units
     bool scales_scores;  ///< a scale that is not positive multiplies before the maximum is taken
+    bool may_be_large;   ///< scores, of the largest codes
 
     HEDDLE_DEVICE Consumer(const ForwardArguments& forward, u32 shared, int consumer)
         : args(static_cast<const Fp8ForwardArguments&>(forward)),
@@ -54,7 +55,12 @@ struct AttentionForwardFp8 : AttentionForward<Config> {
       scale = (p.scale_operand != nullptr ? *p.scale_operand : p.scale) * attention::kLog2E *
               (*args.descale_q * *args.descale_k);
       scales_scores = !(scale > 0.0f);
+      constexpr float kLargestDot = 2 * C::kQkDim * ptx::kLargestE4m3 * ptx::kLargestE4m3;
+      may_be_large = !(fabsf(scale) * kLargestDot < Softmax::kLargestRounded - kLift);
     }
+
+    /// From scores as the softmax has them to log2 units.
+    HEDDLE_DEVICE float score_unit() const { return scales_scores ? 1.0f : scale; }
 
     HEDDLE_DEVICE void wait_turn() const { ptx::barrier_sync(Block::kTurnBarrier + consumer, 256); }
     HEDDLE_DEVICE void pass_turn() const {
@@ -102,7 +108,7 @@ struct AttentionForwardFp8 : AttentionForward<Config> {
         }
         attention::mask_scores(s, lo, hi, C::kLowerVaries || work.keys.bounds.lower > 0);
       }
-      softmax.update(s, scales_scores ? 1.0f : scale, correction);
+      softmax.update_dots(s, score_unit(), correction, may_be_large);
     }
 
     /// A thread's pairs of columns of each 8 become runs of four: fp8_values.cuh.
@@ -204,6 +210,9 @@ struct AttentionForwardFp8 : AttentionForward<Config> {
     /// Writes the row statistics and O, and raises the largest magnitudes.
     HEDDLE_DEVICE void finish(const Work& work, Output& out, Softmax& softmax) const {
       float factor[2];
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        softmax.reference[h] = ptx::fma(softmax.reference[h], score_unit(), -kLift);
       Epilogue::finish(args, work, consumer, softmax, factor);
       const float descale =
           scale_at(args.scale_s) * scale_at(args.descale_s) * scale_at(args.descale_v);

@@ -170,6 +170,27 @@ def test_forward(name, handle):
     torch.testing.assert_close(amax_o.item(), true_amax_o.item(), rtol=5e-2, atol=1e-6)
 
 
+@pytest.mark.parametrize("descale", [0.03, 1e2, 1e5, 1e12, 1e30, -1e5])
+def test_scores_of_any_size(descale, handle):
+    """Scores that are one product each, so that the tensor core's are exact: of the largest ones, several to a row, equal weights are
+    left, however large they are."""
+    case = Case(b=1, hq=2, hk=2, hv=2, sq=300, skv=520, spread=8.0, right=0, scales={"descale_q": descale, "descale_k": 1.0})
+    for x in (case.q, case.k):
+        b, h, s, d = x.shape
+        alone = torch.zeros(b, h, s, d, device=DEVICE)
+        alone[..., 5] = torch.exp2(torch.randint(-3, 8, (b, h, s), device=DEVICE).float()) * (torch.randn(b, h, s, device=DEVICE).sign())
+        x[...] = codes(alone)
+    o, stats, amax_s, amax_o = run(case, handle)
+    exact, true_stats, true_amax_s, true_amax_o = case.truth(holds=False)
+    allowed = (case.truth(holds=True)[0] - exact).abs()
+    error = (o.double() - exact).abs()
+    assert error.square().mean().sqrt() <= 2 * allowed.square().mean().sqrt() + 1e-4 * exact.abs().max()
+    assert error.max() <= 2 * allowed.max() + 1e-3 * exact.abs().max()
+    torch.testing.assert_close(stats.double(), true_stats, rtol=1e-6, atol=1e-2)
+    torch.testing.assert_close(amax_s.item(), true_amax_s.item(), rtol=2e-3, atol=0)
+    torch.testing.assert_close(amax_o.item(), true_amax_o.item(), rtol=5e-2, atol=1e-6)
+
+
 def test_sums_are_in_f32(handle):
     """Sums of 8192 values of one sign with equal weights, which FP8 holds, seen before they are rounded: what the tensor core's
     own accumulator cuts off would show."""
