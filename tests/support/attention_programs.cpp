@@ -494,13 +494,13 @@ Program Draw::sdpa() {
   if (apart) {
     op.max = attention_tensor("max", options_.statistics_dtype, row, true);
     op.sum_exp = attention_tensor("sum_exp", options_.statistics_dtype, row, true);
-  } else if (is_backward_ || wants(0.7)) {
+  } else if (is_backward_ || wants(0.7 * options_.statistics)) {
     op.stats = attention_tensor("stats", options_.statistics_dtype, row, true);
   }
   if (!is_backward_ && op.stats != kNone) op.stats_use_log2 = wants(0.2);
-  if (!is_backward_ && wants(0.3))
+  if (!is_backward_ && wants(0.3 * options_.statistics))
     op.max = attention_tensor("max", options_.statistics_dtype, row, true);
-  if (!is_backward_ && wants(0.3)) {
+  if (!is_backward_ && wants(0.3 * options_.statistics)) {
     op.sum_exp = attention_tensor("sum_exp", options_.statistics_dtype, row, true);
   }
   if (!is_backward_ && wants_rarely(options_.scores)) {

@@ -46,6 +46,7 @@ struct AttentionOptions {
   double paged = 0.2;          ///< forward only, given padding and not ragged
   double codes = 0;            ///< forward only, of K and V each: i8, 4 bits or f8e4m3 with scales
   double scores = 0;           ///< forward only, written beside the output
+  double statistics = 1;       ///< forward only: how often rows' are results, of the usual
   double rings = 0;            ///< forward only, not ragged and not paged
   double rope = 0;             ///< of Q and K each
   int64_t rope_step = 2;       ///< rotated columns are so many times a number

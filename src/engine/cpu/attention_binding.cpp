@@ -69,10 +69,26 @@ bool is_f64(const problem::AttentionStructure& structure) {
   return structure.type(structure.q).dtype == DataType::f64;
 }
 
-bool are_bf16(const problem::AttentionStructure& structure,
-              std::initializer_list<OperandId> operands) {
+bool all_are(const problem::AttentionStructure& structure,
+             std::initializer_list<OperandId> operands, DataType dtype) {
   return std::all_of(operands.begin(), operands.end(),
-                     [&](OperandId id) { return structure.type(id).dtype == DataType::bf16; });
+                     [&](OperandId id) { return structure.type(id).dtype == dtype; });
+}
+
+std::string_view words_of(Products products) {
+  switch (products) {
+    case Products::singles:
+      return "";
+    case Products::pairs:
+      return ", bf16 products";
+    case Products::tiles:
+      return ", bf16 products by tiles";
+    case Products::tiles_of_halves:
+      return ", products by tiles of two bf16 parts";
+    case Products::tiles_of_thirds:
+      return ", products by tiles of three bf16 parts";
+  }
+  return "";
 }
 
 Status check_workspace(const void* workspace) {

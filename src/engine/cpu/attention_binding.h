@@ -5,11 +5,13 @@
 
 #include <initializer_list>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "core/rounding.h"
 #include "core/status.h"
 #include "engine/cpu/arguments.h"
+#include "engine/cpu/kernel_shape.h"
 #include "engine/cpu/views.h"
 #include "problem/attention.h"
 
@@ -64,8 +66,11 @@ Status check_workspace(const void* workspace);
 /// Whether it is computed in f64, as Q says; else in f32.
 bool is_f64(const problem::AttentionStructure& structure);
 
-/// Whether all of these operands are bf16.
-bool are_bf16(const problem::AttentionStructure& structure,
-              std::initializer_list<problem::OperandId> operands);
+/// How products are computed, in a description; nothing of single numbers.
+std::string_view words_of(Products products);
+
+/// Whether all of these operands are of the type.
+bool all_are(const problem::AttentionStructure& structure,
+             std::initializer_list<problem::OperandId> operands, DataType dtype);
 
 }  // namespace heddle::engine::cpu

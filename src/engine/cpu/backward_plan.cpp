@@ -104,11 +104,8 @@ class BackwardPlan final : public Plan {
 
   std::string description() const override {
     return fmt::format("flash attention backward, {}{}, {} workers, tiles of {} rows x {} keys{}",
-                       name(isa_),
-                       shape_.products == Products::singles ? ""
-                       : shape_.products == Products::pairs ? ", bf16 products"
-                                                            : ", bf16 products by tiles",
-                       workers_, kernels_.shape.backward_rows, kernels_.shape.backward_keys,
+                       name(isa_), words_of(shape_.products), workers_,
+                       kernels_.shape.backward_rows, kernels_.shape.backward_keys,
                        shape_.chunks > 1 ? fmt::format(", keys in {} parts", shape_.chunks) : "");
   }
 
@@ -129,8 +126,8 @@ class BackwardPlan final : public Plan {
     a.qk_dim = s.qk_head_dim, a.v_dim = s.v_head_dim;
     pass.group = std::max<int64_t>(1, std::gcd(per_k, per_v));
     pass.heads = std::max<int64_t>(1, std::lcm(per_k, per_v));
-    pass.products =
-        are_bf16(s, {s.q, s.k, s.v, structure_.d_o}) ? shape.of_bf16 : Products::singles;
+    pass.products = all_are(s, {s.q, s.k, s.v, structure_.d_o}, DataType::bf16) ? shape.of_bf16
+                                                                                : Products::singles;
     const auto steps = [](const ScoreExpression& e) {
       return static_cast<int32_t>(e.nodes.size());
     };

@@ -84,9 +84,15 @@ ChosenPath chosen(const AttentionProblem& p, const KernelShape& shape,
 /// with pairs (Sapphire Rapids, 32 heads on 8, 4096 keys of d 128, a core: 12.4 GB/s by pairs, 14.0
 /// in f32).
 Products products_of(const AttentionStructure& s, const KernelShape& shape, AttentionPath path) {
-  if (!are_bf16(s, {s.q, s.k, s.v})) return Products::singles;
-  if (shape.of_bf16 == Products::tiles && path != AttentionPath::flash) return Products::singles;
-  return shape.of_bf16;
+  const auto are = [&](DataType dtype) { return all_are(s, {s.q, s.k, s.v}, dtype); };
+  const bool packs = path == AttentionPath::flash;
+  if (are(DataType::bf16))
+    return packs || shape.of_bf16 != Products::tiles ? shape.of_bf16 : Products::singles;
+  // A backward takes the rows' statistics from scores that it makes in single numbers: beside those
+  // of parts, each rounded on its own, it lost up to ten times what it loses beside its own.
+  if (!packs || s.stats != problem::kAbsent || s.max != problem::kAbsent) return Products::singles;
+  if (are(DataType::f16)) return shape.of_f16;
+  return are(DataType::f32) ? shape.of_f32 : Products::singles;
 }
 
 /// Of ForwardPass: f8e4m3 is bf16 to tiles, other codes are whole numbers of 8 bits.
@@ -165,9 +171,7 @@ class ForwardPlan final : public Plan {
                        name(isa_),
                        shape_.code_bytes > 0 ? ", keys where they lie, codes by tiles"
                        : shape_.has_few_rows ? ", keys where they lie"
-                       : shape_.products == Products::singles ? ""
-                       : shape_.products == Products::pairs   ? ", bf16 products"
-                                                              : ", bf16 products by tiles",
+                                             : words_of(shape_.products),
                        workers_, tiles_.tile_rows, kForwardKeys,
                        tiles_.splits > 1 ? fmt::format(", keys in {} parts", tiles_.splits) : "");
   }
@@ -182,9 +186,9 @@ class ForwardPlan final : public Plan {
   MachineShape machine_shape(const AttentionStructure& s) const {
     const KernelShape& shape = kernels_.shape;
     const bool few = path_.path != AttentionPath::flash;
-    return {workers_, l2_bytes(),
-            few ? shape.few_rows : panel_rows(shape, products_of(s, shape, path_.path)),
-            few ? shape.few_rows : MachineShape::kNoLimit};
+    const Products products = products_of(s, shape, path_.path);
+    return {workers_, l2_bytes(), few ? shape.few_rows : panel_rows(shape, products),
+            parts_of(products), few ? shape.few_rows : MachineShape::kNoLimit};
   }
 
   int64_t rows() const { return shape_.a.batch * shape_.a.q_heads * shape_.a.q_length; }

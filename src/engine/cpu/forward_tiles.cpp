@@ -33,11 +33,14 @@ constexpr int64_t kLeastSplitBlocks = 4, kLeastBlocksOfPart = 2;
 /// Most rows whose queries and outputs stay in L2 beside a packed block of K and V. Its quarter
 /// left over has room for the panel begun: 512 rows of d 128 are then one tile on 1 MiB, and pack
 /// their keys once instead of twice (1.0 % of the avx2 kernel's instructions by callgrind).
-int64_t rows_in_cache(const AttentionStructure& s, int64_t l2_bytes, int panel_rows) {
+int64_t rows_in_cache(const AttentionStructure& s, int64_t l2_bytes, int panel_rows,
+                      int parts = 1) {
   const bool is_f64 = s.q != problem::kAbsent && s.type(s.q).dtype == DataType::f64;
-  const int64_t row_bytes = (s.qk_head_dim + s.v_head_dim) * (is_f64 ? 8 : 4);
-  const int64_t rows =
-      (std::min(l2_bytes, kMostL2Bytes) * 3 / 4 - kForwardKeys * row_bytes) / row_bytes;
+  const int64_t number_bytes = is_f64 ? 8 : 4;
+  const int64_t packed_bytes = std::max(number_bytes, int64_t{2} * parts);
+  const int64_t row_bytes = s.qk_head_dim * packed_bytes + s.v_head_dim * number_bytes;
+  const int64_t block_bytes = kForwardKeys * (s.qk_head_dim + s.v_head_dim) * packed_bytes;
+  const int64_t rows = (std::min(l2_bytes, kMostL2Bytes) * 3 / 4 - block_bytes) / row_bytes;
   return std::max<int64_t>(divide_up(rows, panel_rows), 8) * panel_rows;
 }
 
@@ -135,7 +138,8 @@ ForwardTiles forward_tiles(const AttentionStructure& s, const AttentionSizes& z,
   const auto [heads, rows, groups] = of;
   t.group = heads;
   const int64_t least = divide_up(
-      rows, std::min(machine.most_rows, rows_in_cache(s, machine.l2_bytes, machine.panel_rows)));
+      rows, std::min(machine.most_rows,
+                     rows_in_cache(s, machine.l2_bytes, machine.panel_rows, machine.parts)));
   t.tiles = best_tile_count(s, z, of, least, machine);
   t.tile_rows = divide_up(divide_up(rows, t.tiles), machine.panel_rows) * machine.panel_rows;
   t.tiles = divide_up(rows, t.tile_rows);

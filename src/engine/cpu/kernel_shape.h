@@ -8,7 +8,13 @@
 namespace heddle::engine::cpu {
 
 /// How a product of matrices is computed (kernels/arithmetic.h).
-enum class Products : uint8_t { singles, pairs, tiles };
+enum class Products : uint8_t { singles, pairs, tiles, tiles_of_halves, tiles_of_thirds };
+
+constexpr bool are_by_tiles(Products products) { return products >= Products::tiles; }
+/// bf16 numbers whose sum an element is, each in a plane of its own.
+constexpr int parts_of(Products products) {
+  return products == Products::tiles_of_thirds ? 3 : products == Products::tiles_of_halves ? 2 : 1;
+}
 
 struct KernelShape {
   int lanes;  ///< numbers of a vector: f32, or f64
@@ -17,11 +23,12 @@ struct KernelShape {
   int few_rows;  ///< most rows of a group for which packing its keys does not pay
   int64_t backward_rows, backward_keys;  ///< of a tile: whole panels of rows and of columns
   Products of_bf16;                      ///< how it multiplies bf16, at its fastest
+  Products of_f16 = Products::singles, of_f32 = Products::singles;
 };
 
 /// Rows of a panel: the microkernel's, or two tiles'.
 constexpr int panel_rows(const KernelShape& shape, Products products) {
-  return products == Products::tiles ? 32 : shape.panel_rows;
+  return are_by_tiles(products) ? 32 : shape.panel_rows;
 }
 
 /// 6 rows x 2 vectors of accumulators: 12 of the 16 registers of SSE2.
@@ -31,7 +38,8 @@ inline constexpr KernelShape kAvx2Shape{8, 6, 16, 6, 96, 192, Products::singles}
 /// 14 rows x 2 vectors of accumulators (28 of 32 registers), two of B and one broadcast of A.
 inline constexpr KernelShape kAvx512Shape{16, 14, 32, 8, 112, 224, Products::singles};
 inline constexpr KernelShape kAvx512Bf16Shape{16, 14, 32, 8, 112, 224, Products::pairs};
-inline constexpr KernelShape kAmxShape{16, 14, 32, 8, 112, 224, Products::tiles};
+inline constexpr KernelShape kAmxShape{
+    16, 14, 32, 8, 112, 224, Products::tiles, Products::tiles_of_halves, Products::tiles_of_thirds};
 
 inline constexpr KernelShape kShapes[] = {kPortableShape, kAvx2Shape, kAvx512Shape,
                                           kAvx512Bf16Shape, kAmxShape};

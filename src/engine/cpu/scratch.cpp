@@ -26,12 +26,15 @@ class Layout {
 /// Elements of a word, and words that a sum takes of so many elements (kernels/arithmetic.h).
 int64_t pack_of(Products products) { return products == Products::singles ? 1 : 2; }
 int64_t words_of(Products products, int64_t elements) {
-  return round_up(divide_up(elements, pack_of(products)), products == Products::tiles ? 16 : 1);
+  return parts_of(products) *
+         round_up(divide_up(elements, pack_of(products)), are_by_tiles(products) ? 16 : 1);
 }
 
 /// Rows of the wider of Q and V while they are packed.
-int64_t staging_words(const AttentionArguments& a, const KernelShape& shape) {
-  return shape.lanes * round_up(std::max(a.qk_dim, a.v_dim), shape.panel_columns);
+int64_t staging_words(const AttentionArguments& a, const KernelShape& shape, Products products) {
+  const int64_t columns = std::max(a.qk_dim, a.v_dim);
+  return shape.lanes *
+         std::max(round_up(columns, shape.panel_columns), words_of(products, columns));
 }
 
 }  // namespace
@@ -39,8 +42,10 @@ int64_t staging_words(const AttentionArguments& a, const KernelShape& shape) {
 template <class Real>
 ForwardScratch forward_scratch(const ForwardPass<Real>& pass, const KernelShape& shape) {
   const AttentionArguments& a = pass.a;
-  const int64_t panel = panel_rows(shape, pass.products);
-  const int64_t rows = round_up(pass.tile_rows, panel);
+  const int64_t panel = panel_rows(shape, pass.products), parts = parts_of(pass.products);
+  // A tile that parts do not take is computed in panels of single numbers.
+  const int64_t rows =
+      round_up(pass.tile_rows, panel) + (parts > 1 ? int64_t{shape.panel_rows} : 0);
   const int64_t pack = pack_of(pass.products), words = words_of(pass.products, a.qk_dim);
   const int64_t packed_keys = pass.has_few_rows ? 0 : kForwardKeys;
   const int64_t scores = panel * kScorePitch;
@@ -52,10 +57,10 @@ ForwardScratch forward_scratch(const ForwardPass<Real>& pass, const KernelShape&
   at.q = layout.take<Real>(rows * at.q_pitch);
   at.o = layout.take<Real>(rows * at.o_pitch);
   at.k = layout.take<Real>(packed_keys * words);
-  at.v = layout.take<Real>(packed_keys / pack * at.o_pitch);
+  at.v = layout.take<Real>(packed_keys / pack * parts * at.o_pitch);
   at.s = layout.take<Real>(scores);
-  at.p = pack > 1 ? layout.take<Real>(scores / pack) : at.s;
-  at.staging = layout.take<Real>(staging_words(a, shape));
+  at.p = pack > 1 ? layout.take<Real>(panel * (kForwardKeys / pack * parts + kPitchGap)) : at.s;
+  at.staging = layout.take<Real>(staging_words(a, shape, pass.products));
   at.max = layout.take<Real>(rows + shape.lanes);
   at.sum = layout.take<Real>(rows + shape.lanes);
   at.factors = layout.take<Real>(a.dropout.kind == DropoutKind::none ? 0 : kForwardKeys);
@@ -116,7 +121,7 @@ BackwardScratch backward_scratch(const BackwardPass<Real>& pass, const KernelSha
   at.visible = layout.take<Interval>(rows);
   at.factors = layout.take<Real>(keys);
   at.dots = layout.take<Real>(keys);
-  at.staging = layout.take<Real>(staging_words(a, shape));
+  at.staging = layout.take<Real>(staging_words(a, shape, products));
   at.spill = layout.take<Real>(panel * at.q_columns);
   at.sum = layout.take<Real>(pass.sums_loads ? cells : 0);
   at.score_values = layout.take<ScoreValue<Real>>(pass.longest_score);

@@ -26,13 +26,13 @@ Interval columns_computed(Interval seen) {
 /// So many keys' share of O is summed by itself. A backward reads O as D = rowsum(dO * O), whose
 /// error is multiplied by what queries and keys have in common: of projections with biases dQ and
 /// dK in f32 were up to 15 times as far from f64 as a program that sums P * dP, and are no farther
-/// with runs of 16 (of 32 now and then). They cost such a forward a twentieth. Tiles sum 32 keys at
-/// least, whose probabilities are bf16.
+/// with runs of 16 (of 32 now and then). They cost such a forward a twentieth. Tiles sum 32 keys by
+/// themselves.
 template <class Arithmetic>
 int64_t keys_summed_apart(const AttentionArguments& a) {
+  if constexpr (Arithmetic::kDepth > 1) return kForwardKeys;
   const bool has_backward = a.stats || a.max;
-  return has_backward && a.o->element == kRealElement ? larger(16, kColumnUnit<Arithmetic>)
-                                                      : kForwardKeys;
+  return has_backward && a.o->element == kRealElement ? larger(16, kLanes) : kForwardKeys;
 }
 
 /// The panel's scores, softmax and output for the keys of one packed block that its rows see.
@@ -43,21 +43,22 @@ void visit_panel(const AttentionArguments& a, const ScoreUnits& units, Tile& t,
   if (seen.lo >= seen.hi) return;
   const auto [first, last] = columns_computed<Arithmetic>(seen);
 
-  const int64_t words = words_of<Arithmetic>(a.qk_dim);
+  const int64_t words = words_of<Arithmetic>(a.qk_dim), depth = depth_of<Arithmetic>(a.qk_dim);
   for (int64_t j = first; j < last; j += kPanelColumns) {
     multiply_panel<Arithmetic, Lies::by_rows, Into::overwrite>(
         rows, static_cast<int>(last - j), t.q + panel * t.q_pitch, t.q_pitch, t.k + j * words,
-        kPanelColumns, t.s + j, kScorePitch, words);
+        kPanelColumns, t.s + j, kScorePitch, depth, {depth, depth * kPanelColumns});
   }
   softmax_panel<Arithmetic>(a, units, t, block, panel, rows, first, last);
-  constexpr int64_t kPack = Arithmetic::kPack;
+  constexpr int64_t kPack = Arithmetic::kPack, kParts = Arithmetic::kParts;
   const int64_t run = keys_summed_apart<Arithmetic>(a);
   for (int64_t d = 0; d < a.v_dim; d += kPanelColumns) {
     for (int64_t j = first; j < last; j += run) {
       multiply_panel<Arithmetic, Lies::by_rows, Into::accumulate>(
-          rows, static_cast<int>(a.v_dim - d), t.p + j / kPack, kScorePitch / kPack,
-          t.v + (d * kForwardKeys + j * kPanelColumns) / kPack, kPanelColumns,
-          t.o + panel * t.o_pitch + d, t.o_pitch, smaller(run, last - j) / kPack);
+          rows, static_cast<int>(a.v_dim - d), t.p + j / kPack, kProbabilityPitch<Arithmetic>,
+          t.v + (kParts * d * kForwardKeys + j * kPanelColumns) / kPack, kPanelColumns,
+          t.o + panel * t.o_pitch + d, t.o_pitch, smaller(run, last - j) / kPack,
+          {kProbabilityPlane<Arithmetic>, kForwardKeys * kPanelColumns / kPack});
     }
   }
 }
@@ -95,10 +96,21 @@ void store_partial(const ForwardPass& pass, const ForwardTask& task, const Tile&
                    static_cast<size_t>(a.v_dim) * sizeof(Real));
 }
 
+/// Of a packed operand: `panels` of them, `pitch` words apart, whose first planes are `plane`
+/// words.
 template <class Arithmetic>
-void run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
+bool takes(const Real* words, int64_t panels, int64_t pitch, int64_t plane) {
+  for (int64_t n = 0; n < panels; ++n)
+    if (!Arithmetic::takes(words + n * pitch, plane)) return false;
+  return true;
+}
+
+/// False, and nothing is written, if there are numbers that the arithmetic does not take.
+template <class Arithmetic>
+bool run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
   const AttentionArguments& a = pass.a;
   Tile t = tile_in(pass.scratch, memory);
+  if constexpr (Arithmetic::kPack == 1) t.p = t.s;
   const Lengths lengths = lengths_of(a, task.b);
   const ScoreUnits units = units_of(a);
   const int64_t k_head = task.first_head / (a.q_heads / a.k_heads);
@@ -123,6 +135,8 @@ void run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
   const int64_t panels_end = round_up(rows, kPanelRows);
   fill(t.q + rows * t.q_pitch, (panels_end - rows) * t.q_pitch, 0);
   fill(t.o, panels_end * t.o_pitch, 0);
+  const int64_t words = words_of<Arithmetic>(a.qk_dim), depth = depth_of<Arithmetic>(a.qk_dim);
+  if (!takes<Arithmetic>(t.q, rows, t.q_pitch, depth)) return false;
   CodeTiles codes(pass.scratch, memory);
   if (pass.code_bytes > 0)
     codes.take_queries(*a.k, t.q, t.q_pitch, a.qk_dim, static_cast<int>(rows));
@@ -151,6 +165,12 @@ void run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
     }
     pack_transposed<Arithmetic>(keys, a.qk_dim, t.k, t.staging);
     pack_rows<Arithmetic>(values, a.v_dim, kForwardKeys, t.v, t.staging);
+    const int64_t key_panels = round_up(block.keys, kPanelColumns) / kPanelColumns;
+    const int64_t plane_of_values = kForwardKeys / Arithmetic::kPack * kPanelColumns;
+    if (!takes<Arithmetic>(t.k, key_panels, words * kPanelColumns, depth * kPanelColumns) ||
+        !takes<Arithmetic>(t.v, round_up(a.v_dim, kPanelColumns) / kPanelColumns,
+                           Arithmetic::kParts * plane_of_values, plane_of_values))
+      return false;
     for (int64_t panel = 0; panel < rows; panel += kPanelRows)
       visit_panel<Arithmetic>(a, units, t, block, panel,
                               static_cast<int>(smaller(kPanelRows, rows - panel)));
@@ -165,26 +185,44 @@ void run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
       write_result(a, task.b, t.rows[r].h, t.rows[r].i, result, t.o + r * t.o_pitch);
     }
   }
-  if (pass.splits > 1) return;
+  if (pass.splits > 1) return true;
   for (int64_t r = rows; r < count; ++r) {
     write_padding_row(a, task.b, task.first_head + (task.first_row + r) % pass.group,
                       (task.first_row + r) / pass.group);
   }
+  return true;
 }
+
+#if defined(HEDDLE_CPU_LEVEL_BF16)
+template <class Arithmetic>
+bool run_by_tiles(const ForwardPass& pass, const ForwardTask& task, void* memory) {
+  const TileSession session;
+  return run<Arithmetic>(pass, task, memory);
+}
+#endif
 
 }  // namespace
 
 void forward(const ForwardPass& pass, const ForwardTask& task, void* memory) {
 #if defined(HEDDLE_CPU_LEVEL_BF16)
-  if (pass.products == Products::tiles) {
-    const TileSession session;
-    return run<Tiles>(pass, task, memory);
+  bool is_done = false;
+  switch (pass.products) {
+    case Products::tiles_of_thirds:
+      is_done = run_by_tiles<Parts<3>>(pass, task, memory);
+      break;
+    case Products::tiles_of_halves:
+      is_done = run_by_tiles<Parts<2>>(pass, task, memory);
+      break;
+    case Products::tiles:
+      is_done = run_by_tiles<Tiles>(pass, task, memory);
+      break;
+    case Products::pairs:
+      is_done = run<Pairs>(pass, task, memory);
+      break;
+    case Products::singles:
+      is_done = pass.code_bytes > 0 && run_by_tiles<Singles>(pass, task, memory);
   }
-  if (pass.products == Products::pairs) return run<Pairs>(pass, task, memory);
-  if (pass.code_bytes > 0) {
-    const TileSession session;
-    return run<Singles>(pass, task, memory);
-  }
+  if (is_done) return;
 #endif
   run<Singles>(pass, task, memory);
 }

@@ -9,7 +9,7 @@ namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
 struct Tile {
   Real *q, *k, *v;            ///< words
-  Real *o, *s, *p, *staging;  ///< p: probabilities as words; the scores' own memory with Singles
+  Real *o, *s, *p, *staging;  ///< p: probabilities as words, of Parts plane after plane of a row
   Real *max, *sum;
   Real* factors;
   Row* rows;
@@ -55,12 +55,27 @@ inline Interval columns_seen(const AttentionArguments& a, const Tile& t, const K
   return seen;
 }
 
+/// Words of a plane of a row's probabilities, and of all: whole cache lines, but where they are the
+/// scores.
+template <class Arithmetic>
+inline constexpr int64_t kProbabilityPlane = kForwardKeys / Arithmetic::kPack;
+template <class Arithmetic>
+inline constexpr int64_t kProbabilityPitch =
+    kProbabilityPlane<Arithmetic>* Arithmetic::kParts + kPitchGap;
+static_assert(kProbabilityPitch<Singles> == kScorePitch);
+
 /// Probabilities of a row as words; nothing to do where they are.
 inline void convert_probabilities(Singles, const Real*, int64_t, int64_t, Real*) {}
 #if defined(HEDDLE_CPU_LEVEL_BF16)
 inline void convert_probabilities(Pairs, const Real* p, int64_t first, int64_t last, Real* words) {
   uint16_t* out = reinterpret_cast<uint16_t*>(words);
   for (int64_t j = first; j < last; j += kLanes) store_bf16_fast(out + j, load(p + j));
+}
+template <int kParts>
+inline void convert_probabilities(Parts<kParts>, const Real* p, int64_t first, int64_t last,
+                                  Real* words) {
+  split_numbers<kParts>(p + first, last - first, reinterpret_cast<uint16_t*>(words) + first,
+                        kForwardKeys);
 }
 #endif
 
@@ -90,7 +105,7 @@ inline void softmax_panel(const AttentionArguments& a, const ScoreUnits& units, 
       for (int64_t j = first; j < last; j += kLanes)
         store(s + j, multiply(load(s + j), load(t.factors + j)));
     }
-    convert_probabilities(Arithmetic(), s, first, last, t.p + r * kScorePitch / Arithmetic::kPack);
+    convert_probabilities(Arithmetic(), s, first, last, t.p + r * kProbabilityPitch<Arithmetic>);
     const Real before = t.max[panel + r];
     if (before == after[r]) {
       t.sum[panel + r] += sum;

@@ -109,17 +109,18 @@ inline void multiply_at_once(int rows, int columns, const Real* a, int64_t a_str
 
 /// C[rows x columns] (+)= A B for rows of a panel and columns <= kPanelColumns. A and C must
 /// have room for the panel size that `rows` rounds up to; columns are rounded up to whole vectors.
+/// `depth` and `pitch` are of planes.
 template <class Arithmetic, Lies lies, Into into>
 inline void multiply_panel(int rows, int columns, const Real* a, int64_t a_stride, const Real* b,
-                           int64_t b_stride, Real* c, int64_t c_stride, int64_t depth) {
-#if defined(HEDDLE_CPU_LEVEL_BF16)
+                           int64_t b_stride, Real* c, int64_t c_stride, int64_t depth,
+                           [[maybe_unused]] PlanePitch pitch = {}) {
   if constexpr (Arithmetic::kDepth > 1) {
+#if defined(HEDDLE_CPU_LEVEL_BF16)
     static_assert(lies == Lies::by_rows);
-    return multiply_panel_of_tiles<into == Into::accumulate>(rows, columns, a, a_stride, b,
-                                                             b_stride, c, c_stride, depth);
-  }
+    multiply_panel_of_tiles<into == Into::accumulate, Arithmetic::kParts>(
+        rows, columns, a, a_stride, b, b_stride, c, c_stride, depth, pitch);
 #endif
-  if constexpr (lies == Lies::by_rows && into == Into::overwrite) {
+  } else if constexpr (lies == Lies::by_rows && into == Into::overwrite) {
     const int64_t part = columns_at_once(depth);
     multiply_at_once<Arithmetic, lies, into>(rows, columns, a, a_stride, b, b_stride, c, c_stride,
                                              part);

@@ -15,6 +15,12 @@ struct RowRange {
   const char* address(int64_t r) const { return row_address(*view, b, h, first + r); }
 };
 
+/// Words from one staged row to the next.
+template <class Arithmetic>
+inline int64_t staging_pitch(int64_t columns) {
+  return Arithmetic::kParts > 1 ? words_of<Arithmetic>(columns) : round_up(columns, kPanelColumns);
+}
+
 /// Addresses of `count` rows as words: the operand's own memory if it is that already, else copies
 /// in `staging`.
 template <class Arithmetic>
@@ -22,7 +28,7 @@ inline void rows_as_words(const RowRange& rows, int64_t at, int count, int64_t c
                           bool may_use_own, Real* staging, const Real** row) {
   const View& v = *rows.view;
   const bool own = may_use_own && Arithmetic::lies_ready(v);
-  const int64_t pitch = round_up(columns, kPanelColumns);
+  const int64_t pitch = staging_pitch<Arithmetic>(columns);
   const int64_t step = v.stride[2] * v.element_bytes;
   const bool by_steps = !v.pages && !v.ring;
   const char* base = by_steps && count > 0 ? rows.address(at) : nullptr;
@@ -49,7 +55,8 @@ inline void multiply_by_scales(const View& codes, int64_t h, int64_t columns, Re
 /// contiguous in keys. `panels` has room for the count rounded up to kPanelColumns, times words.
 template <class Arithmetic>
 inline void pack_transposed(const RowRange& rows, int64_t columns, Real* panels, Real* staging) {
-  const int64_t words = words_of<Arithmetic>(columns), filled = words_filled<Arithmetic>(columns);
+  const int64_t words = words_of<Arithmetic>(columns);
+  const int64_t filled = Arithmetic::kParts > 1 ? words : words_filled<Arithmetic>(columns);
   for (int64_t at = 0; at < round_up(rows.count, kPanelColumns); at += kLanes) {
     Real* out = panels + at / kPanelColumns * kPanelColumns * words + at % kPanelColumns;
     const int count = static_cast<int>(larger(0, smaller(kLanes, rows.count - at)));
@@ -78,9 +85,9 @@ inline void pack_transposed(const RowRange& rows, int64_t columns, Real* panels,
 }
 
 /// One row (Singles) or two (Pairs) of a panel's columns d .. d + kPanelColumns; rows and columns
-/// that do not exist are zeros.
+/// that do not exist are zeros. `depth`: rows of a plane of the panel.
 inline void pack_panel_row(Singles, const Real* const* row, int count, int64_t d, int64_t columns,
-                           Real* out) {
+                           int64_t, Real* out) {
   for (int n = 0; n < 2; ++n) {
     const int64_t at = d + n * kLanes, width = count > 0 ? columns - at : 0;
     store(out + n * kLanes, width >= kLanes ? load(row[0] + at)
@@ -89,17 +96,28 @@ inline void pack_panel_row(Singles, const Real* const* row, int count, int64_t d
   }
 }
 #if defined(HEDDLE_CPU_LEVEL_BF16)
-inline void pack_panel_row(Pairs, const Real* const* row, int count, int64_t d, int64_t,
+inline void pack_panel_row(Pairs, const Real* const* row, int count, int64_t d, int64_t, int64_t,
                            Real* out) {
   static constexpr uint16_t kNothing[kPanelColumns] = {};
   const uint16_t* low = count > 0 ? reinterpret_cast<const uint16_t*>(row[0]) + d : kNothing;
   const uint16_t* high = count > 1 ? reinterpret_cast<const uint16_t*>(row[1]) + d : kNothing;
   for (int n = 0; n < kPanelColumns; n += kLanes) store(out + n, pair_up(low + n, high + n));
 }
+template <int kPlanes>
+inline void pack_panel_row(Parts<kPlanes>, const Real* const* row, int count, int64_t d,
+                           int64_t columns, int64_t depth, Real* out) {
+  const int64_t plane = depth_of<Parts<kPlanes>>(columns);
+  for (int n = 0; n < kPlanes; ++n, out += depth / 2 * kPanelColumns) {
+    const Real* const part[2] = {count > 0 ? row[0] + n * plane : nullptr,
+                                 count > 1 ? row[1] + n * plane : nullptr};
+    pack_panel_row(Pairs(), part, count, d, columns, depth, out);
+  }
+}
 #endif
 
 /// As they lie: panel n holds columns n * kPanelColumns .., so panel[row][column] is contiguous in
-/// columns. `depth` rows are written, those past rows.count as zeros; with Pairs, rows two by two.
+/// columns. `depth` rows are written, those past rows.count as zeros; with Pairs, rows two by two;
+/// of Parts, in a panel, plane after plane.
 template <class Arithmetic>
 inline void pack_rows(const RowRange& rows, int64_t columns, int64_t depth, Real* panels,
                       Real* staging) {
@@ -113,8 +131,9 @@ inline void pack_rows(const RowRange& rows, int64_t columns, int64_t depth, Real
     rows_as_words<Arithmetic>(rows, at, count, columns, may_use_own, staging, row);
     for (int64_t d = 0; d < columns; d += kPanelColumns) {
       Real* out = panels + d * words + at / Arithmetic::kPack * kPanelColumns;
-      for (int r = 0; r < written; r += Arithmetic::kPack, out += kPanelColumns)
-        pack_panel_row(Arithmetic(), row + r, count - r, d, columns, out);
+      for (int r = 0; r < written; r += Arithmetic::kPack, out += kPanelColumns) {
+        pack_panel_row(Arithmetic(), row + r, count - r, d, columns, depth, out);
+      }
     }
   }
 }
@@ -123,7 +142,8 @@ inline void pack_rows(const RowRange& rows, int64_t columns, int64_t depth, Real
 template <class Arithmetic>
 inline void copy_rows(const RowRange& rows, int64_t columns, int64_t depth, Real* out,
                       int64_t pitch) {
-  const int64_t words = words_filled<Arithmetic>(columns);
+  const int64_t words =
+      Arithmetic::kParts > 1 ? words_of<Arithmetic>(columns) : words_filled<Arithmetic>(columns);
   for (int64_t r = 0; r < depth; ++r, out += pitch) {
     const bool exists = r < rows.count;
     if (exists) Arithmetic::read(*rows.view, rows.address(r), columns, out);

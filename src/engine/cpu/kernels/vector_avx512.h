@@ -191,6 +191,12 @@ inline void store_bf16_bits(uint16_t* p, __m256i bits) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), bits);
 }
 inline void store_bf16_fast(uint16_t* p, Float x) { store_bf16_bits(p, to_bf16_fast(x)); }
+/// Two vectors of them, side by side.
+inline void store_bf16_fast(uint16_t* p, Float first, Float second) {
+  _mm512_storeu_si512(p, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first)));
+}
+/// The bf16 that a number begins with.
+inline Float cut_to_bf16(Float x) { return high_of_pairs(x); }
 /// Lane by lane the pair (low, high).
 inline Float pair_up(__m256i low, __m256i high) {
   return _mm512_castsi512_ps(_mm512_or_si512(_mm512_cvtepu16_epi32(low),

@@ -81,9 +81,10 @@ inline Halves load_halves(const uint16_t* p) {
   return x;
 }
 inline void store_halves(uint16_t* p, Halves x) { __builtin_memcpy(p, &x, sizeof x); }
-inline Float load_bf16(const uint16_t* p) {
-  return (Float)(__builtin_convertvector(load_halves(p), Bits) << 16);
+inline Float bf16_bits_to_float(Halves x) {
+  return (Float)(__builtin_convertvector(x, Bits) << 16);
 }
+inline Float load_bf16(const uint16_t* p) { return bf16_bits_to_float(load_halves(p)); }
 inline Float load_f16(const uint16_t* p) {
   Float x;
   for (int i = 0; i < kLanes; ++i) x[i] = f16_to_float(p[i]);
@@ -232,6 +233,13 @@ inline Halves to_bf16_fast(Float x) {
 }
 inline void store_bf16_bits(uint16_t* p, Halves bits) { store_halves(p, bits); }
 inline void store_bf16_fast(uint16_t* p, Float x) { store_halves(p, to_bf16_fast(x)); }
+/// Two vectors of them, side by side.
+inline void store_bf16_fast(uint16_t* p, Float first, Float second) {
+  store_bf16_fast(p, first);
+  store_bf16_fast(p + kLanes, second);
+}
+/// The bf16 that a number begins with.
+inline Float cut_to_bf16(Float x) { return high_of_pairs(x); }
 /// Lane by lane the pair (low, high).
 inline Float pair_up(Halves low, Halves high) {
   return (Float)(__builtin_convertvector(low, Bits) | (__builtin_convertvector(high, Bits) << 16));
