@@ -3,7 +3,6 @@
 // workspace, since the views in there point at one another, and fills in the pointers.
 #pragma once
 
-#include <initializer_list>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -69,8 +68,8 @@ bool is_f64(const problem::AttentionStructure& structure);
 /// How products are computed, in a description; nothing of single numbers.
 std::string_view words_of(Products products);
 
-/// Whether all of these operands are of the type.
-bool all_are(const problem::AttentionStructure& structure,
-             std::initializer_list<problem::OperandId> operands, DataType dtype);
+/// How products are computed where keys are packed. A forward that leaves statistics and the
+/// backward that reads them say the same.
+Products packed_products(const problem::AttentionStructure& structure, const KernelShape& shape);
 
 }  // namespace heddle::engine::cpu

@@ -126,8 +126,10 @@ class BackwardPlan final : public Plan {
     a.qk_dim = s.qk_head_dim, a.v_dim = s.v_head_dim;
     pass.group = std::max<int64_t>(1, std::gcd(per_k, per_v));
     pass.heads = std::max<int64_t>(1, std::lcm(per_k, per_v));
-    pass.products = all_are(s, {s.q, s.k, s.v, structure_.d_o}, DataType::bf16) ? shape.of_bf16
-                                                                                : Products::singles;
+    pass.products = packed_products(s, shape);
+    // Words of bf16 are copied, those of parts are made of numbers of any type.
+    if (parts_of(pass.products) == 1 && s.type(structure_.d_o).dtype != DataType::bf16)
+      pass.products = Products::singles;
     const auto steps = [](const ScoreExpression& e) {
       return static_cast<int32_t>(e.nodes.size());
     };

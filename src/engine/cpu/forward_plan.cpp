@@ -84,15 +84,9 @@ ChosenPath chosen(const AttentionProblem& p, const KernelShape& shape,
 /// with pairs (Sapphire Rapids, 32 heads on 8, 4096 keys of d 128, a core: 12.4 GB/s by pairs, 14.0
 /// in f32).
 Products products_of(const AttentionStructure& s, const KernelShape& shape, AttentionPath path) {
-  const auto are = [&](DataType dtype) { return all_are(s, {s.q, s.k, s.v}, dtype); };
-  const bool packs = path == AttentionPath::flash;
-  if (are(DataType::bf16))
-    return packs || shape.of_bf16 != Products::tiles ? shape.of_bf16 : Products::singles;
-  // A backward takes the rows' statistics from scores that it makes in single numbers: beside those
-  // of parts, each rounded on its own, it lost up to ten times what it loses beside its own.
-  if (!packs || s.stats != problem::kAbsent || s.max != problem::kAbsent) return Products::singles;
-  if (are(DataType::f16)) return shape.of_f16;
-  return are(DataType::f32) ? shape.of_f32 : Products::singles;
+  const Products products = packed_products(s, shape);
+  const bool may = !are_by_tiles(products) || path == AttentionPath::flash;
+  return may ? products : Products::singles;
 }
 
 /// Of ForwardPass: f8e4m3 is bf16 to tiles, other codes are whole numbers of 8 bits.

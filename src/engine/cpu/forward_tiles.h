@@ -13,7 +13,7 @@ struct MachineShape {
   int workers;
   int64_t l2_bytes;
   int panel_rows;
-  int parts = 1;  ///< of a number, as products have it
+  int parts = 1;                 ///< of a number, as products have it
   int64_t most_rows = kNoLimit;  ///< of a tile, beside what the cache holds
 
   static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();

@@ -90,11 +90,11 @@ BackwardScratch backward_scratch(const BackwardPass<Real>& pass, const KernelSha
   const AttentionArguments& a = pass.a;
   const int64_t panel = panel_rows(shape, products);
   const int64_t rows = round_up(shape.backward_rows, panel), keys = shape.backward_keys;
-  const int64_t pack = pack_of(products);
+  const int64_t pack = pack_of(products), parts = parts_of(products);
   const int64_t q_words = words_of(products, a.qk_dim), o_words = words_of(products, a.v_dim);
   const int64_t cells = rows * (keys + kPitchGap);
   // Of pairs of rows: with tiles by keys, what a sum is over being neighbours.
-  const int64_t paired = products == Products::tiles ? keys * (rows / 2 + kPitchGap) : cells / 2;
+  const int64_t paired = are_by_tiles(products) ? keys * (rows / 2 + kPitchGap) : cells / 2;
   const bool pairs = pack > 1;
   Layout layout;
   BackwardScratch at{};
@@ -104,18 +104,18 @@ BackwardScratch backward_scratch(const BackwardPass<Real>& pass, const KernelSha
   at.o_pitch = round_up(o_words, shape.panel_columns) + kPitchGap;
   at.k_columns = layout.take<Real>(keys * q_words);
   at.v_columns = layout.take<Real>(keys * o_words);
-  at.k_rows = layout.take<Real>(keys / pack * at.q_columns);
+  at.k_rows = layout.take<Real>(keys / pack * parts * at.q_columns);
   at.d_k = layout.take<Real>(keys * at.q_columns);
   at.d_v = layout.take<Real>(keys * at.o_columns);
   at.q = layout.take<Real>(rows * at.q_pitch);
   at.d_o = layout.take<Real>(rows * at.o_pitch);
   at.p = layout.take<Real>(cells);
   at.d_s = layout.take<Real>(cells);
-  at.q_rows = pairs ? layout.take<Real>(rows / 2 * at.q_columns) : at.q;
-  at.d_o_rows = pairs ? layout.take<Real>(rows / 2 * at.o_columns) : at.d_o;
-  at.p_rows = pairs ? layout.take<Real>(paired) : at.p;
-  at.d_s_rows = pairs ? layout.take<Real>(paired) : at.d_s;
-  at.d_s_keys = pairs ? layout.take<Real>(cells / 2) : at.d_s;
+  at.q_rows = pairs ? layout.take<Real>(parts * rows / 2 * at.q_columns) : at.q;
+  at.d_o_rows = pairs ? layout.take<Real>(parts * rows / 2 * at.o_columns) : at.d_o;
+  at.p_rows = pairs ? layout.take<Real>(parts * paired) : at.p;
+  at.d_s_rows = pairs ? layout.take<Real>(parts * paired) : at.d_s;
+  at.d_s_keys = pairs ? layout.take<Real>(parts * cells / 2) : at.d_s;
   at.row_dot = layout.take<Real>(rows);
   at.statistics = layout.take<RowStatistics<Real>>(rows);
   at.visible = layout.take<Interval>(rows);

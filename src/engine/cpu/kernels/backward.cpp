@@ -32,21 +32,24 @@ void pair_rows(const Real* rows, int64_t pitch, int64_t count, int64_t columns, 
   const auto row = [&](int64_t r) {
     return r < count ? reinterpret_cast<const uint16_t*>(rows + r * pitch) : kNothing;
   };
-  for (int64_t n = 0; n < words_of<Arithmetic>(count); ++n, out += columns) {
+  for (int64_t n = 0; n < depth_of<Arithmetic>(count); ++n, out += columns) {
     const uint16_t *low = row(2 * n), *high = row(2 * n + 1);
     for (int64_t d = 0; d < columns; d += kLanes) store(out + d, pair_up(low + d, high + d));
   }
 }
+/// The same of every plane of parts.
 template <class Arithmetic>
-void pair_rows_of_tile(const BackwardPass& pass, const TilePlace& at, BackwardTile& t) {
-  if (pass.d_k) pair_rows<Arithmetic>(t.q, t.q_pitch, at.rows, t.q_columns, t.q_rows);
-  if (pass.d_v) pair_rows<Arithmetic>(t.d_o, t.o_pitch, at.rows, t.o_columns, t.d_o_rows);
+void pair_planes(const Real* rows, int64_t pitch, int64_t count, int64_t columns, Real* out) {
+  for (int n = 0; n < Arithmetic::kParts; ++n) {
+    pair_rows<Arithmetic>(rows + n * (columns / 2), pitch, count, columns,
+                          out + n * kRowPlane * columns);
+  }
 }
-void convert_rows(Pairs, const BackwardPass& pass, const TilePlace& at, BackwardTile& t) {
-  pair_rows_of_tile<Pairs>(pass, at, t);
-}
-void convert_rows(Tiles, const BackwardPass& pass, const TilePlace& at, BackwardTile& t) {
-  pair_rows_of_tile<Tiles>(pass, at, t);
+template <class Arithmetic>
+requires(Arithmetic::kPack == 2) void convert_rows(Arithmetic, const BackwardPass& pass,
+                                                   const TilePlace& at, BackwardTile& t) {
+  if (pass.d_k) pair_planes<Arithmetic>(t.q, t.q_pitch, at.rows, t.q_columns, t.q_rows);
+  if (pass.d_v) pair_planes<Arithmetic>(t.d_o, t.o_pitch, at.rows, t.o_columns, t.d_o_rows);
 }
 /// P and dS rounded to bf16. Rows up to the end of the last panel are zeros, so pairs are whole.
 void convert_cells(Pairs, const TilePlace& at, BackwardTile& t) {
@@ -94,6 +97,43 @@ void convert_cells(Tiles, const TilePlace& at, BackwardTile& t) {
     }
   }
 }
+/// The same of parts, plane after plane.
+template <int kPlanes>
+void convert_cells(Parts<kPlanes>, const TilePlace& at, BackwardTile& t) {
+  const int64_t width = round_up(at.keys, kPanelColumns);
+  for (int64_t r0 = 0; r0 < at.rows; r0 += Tiles::kPanelRows) {
+    for (int64_t j = 0; j < width; j += kLanes) {
+      const auto convert = [&](const Real* cells, Real* rows, uint16_t* keys) {
+        Float block[kPlanes][kLanes];
+        for (int n = 0; n < kLanes; ++n) {
+          Float low = load(cells + 2 * n * kCellPitch),
+                high = load(cells + (2 * n + 1) * kCellPitch);
+          for (int part = 0; part < kPlanes; ++part) {
+            const bool is_last = part + 1 == kPlanes;
+            const Float first = is_last ? low : cut_to_bf16(low);
+            const Float second = is_last ? high : cut_to_bf16(high);
+            block[part][n] =
+                is_last ? pair_up(to_bf16_fast(low), to_bf16_fast(high)) : pair_up_cut(low, high);
+            if (keys) {
+              uint16_t* const out = keys + part * kKeysPlane * 2 + 2 * n * kCellPitch;
+              store_bf16_fast(out, first);
+              store_bf16_fast(out + kCellPitch, second);
+            }
+            low = subtract(low, first), high = subtract(high, second);
+          }
+        }
+        for (int part = 0; part < kPlanes; ++part) {
+          transpose(block[part]);
+          for (int c = 0; c < kLanes; ++c)
+            store(rows + part * kPairPlane + (j + c) * kPairPitch + r0 / 2, block[part][c]);
+        }
+      };
+      const int64_t cell = r0 * kCellPitch + j;
+      convert(t.p + cell, t.p_rows, nullptr);
+      convert(t.d_s + cell, t.d_s_rows, reinterpret_cast<uint16_t*>(t.d_s_keys) + cell);
+    }
+  }
+}
 #endif
 
 /// sum[keys x columns] += cells^T values: the rows of the tile are what is summed over.
@@ -119,7 +159,8 @@ void add_key_gradients(const BackwardTile& t, const TilePlace& at, const Real* c
           static_cast<int>(smaller(kPanelRows, at.keys - j)), static_cast<int>(columns - d),
           by_keys ? cells + j * kPairPitch + row : cells + row * kCellPitch + j,
           by_keys ? kPairPitch : kCellPitch, values + row * value_pitch + d, value_pitch,
-          sum + j * sum_pitch + d, sum_pitch, words_of<Arithmetic>(last - first));
+          sum + j * sum_pitch + d, sum_pitch, depth_of<Arithmetic>(last - first),
+          {kPairPlane, kRowPlane * value_pitch});
     }
   }
 }
@@ -140,12 +181,13 @@ void add_query_gradients(const BackwardPass& pass, const BackwardTile& t, const 
     Real* into = rows == kPanelRows ? out : t.spill;
     if (into != out) __builtin_memcpy(into, out, bytes);
     for (int64_t d = 0; d < pass.a.qk_dim; d += kPanelColumns) {
-      constexpr int64_t kPack = Arithmetic::kPack;
+      constexpr int64_t kPack = Arithmetic::kPack, kParts = Arithmetic::kParts;
       multiply_panel<Arithmetic, Lies::by_rows, Into::accumulate>(
           rows, static_cast<int>(pass.a.qk_dim - d),
           t.d_s_keys + (panel * kCellPitch + columns.lo) / kPack, kCellPitch / kPack,
-          t.k_rows + (d * kBackwardKeys + columns.lo * kPanelColumns) / kPack, kPanelColumns,
-          into + d, t.q_columns, words_of<Arithmetic>(depth));
+          t.k_rows + (kParts * d * kBackwardKeys + columns.lo * kPanelColumns) / kPack,
+          kPanelColumns, into + d, t.q_columns, depth_of<Arithmetic>(depth),
+          {kKeysPlane, kBackwardKeys * kPanelColumns / kPack});
     }
     if (into != out) __builtin_memcpy(out, into, bytes);
   }
@@ -167,6 +209,25 @@ Float key_numbers(Pairs, const BackwardTile& t, int64_t j, int64_t d) {
 }
 Float d_s_numbers(Pairs, const BackwardTile& t, int64_t r, int64_t j) {
   return load_bf16(reinterpret_cast<const uint16_t*>(t.d_s_keys) + r * kCellPitch + j);
+}
+template <int kPlanes>
+Float key_numbers(Parts<kPlanes>, const BackwardTile& t, int64_t j, int64_t d) {
+  const Real* const panel = t.k_rows +
+                            d / kPanelColumns * kPanelColumns * kPlanes * (kBackwardKeys / 2) +
+                            j / 2 * kPanelColumns + d % kPanelColumns;
+  Float sum = zero();
+  for (int n = kPlanes - 1; n >= 0; --n) {
+    const Float pairs = load(panel + n * (kBackwardKeys / 2) * kPanelColumns);
+    sum = add(sum, j % 2 == 0 ? low_of_pairs(pairs) : high_of_pairs(pairs));
+  }
+  return sum;
+}
+template <int kPlanes>
+Float d_s_numbers(Parts<kPlanes>, const BackwardTile& t, int64_t r, int64_t j) {
+  const uint16_t* const row = reinterpret_cast<const uint16_t*>(t.d_s_keys) + r * kCellPitch + j;
+  Float sum = zero();
+  for (int n = kPlanes - 1; n >= 0; --n) sum = add(sum, load_bf16(row + n * kKeysPlane * 2));
+  return sum;
 }
 #endif
 
@@ -208,11 +269,15 @@ struct QuerySums {
   Real *d_q = nullptr, *d_s = nullptr, *mean_key = nullptr;
 };
 
+/// False of numbers that the arithmetic does not take.
 template <class Arithmetic>
-void visit_tile(const BackwardPass& pass, const TilePlace& at, BackwardTile& t,
+bool visit_tile(const BackwardPass& pass, const TilePlace& at, BackwardTile& t,
                 const QuerySums& sums) {
   const AttentionArguments& a = pass.a;
-  if (!load_rows<Arithmetic>(pass, at, t)) return;
+  if (!load_rows<Arithmetic>(pass, at, t)) return true;
+  if (!takes<Arithmetic>(t.q, at.rows, t.q_pitch, depth_of<Arithmetic>(a.qk_dim)) ||
+      !takes<Arithmetic>(t.d_o, at.rows, t.o_pitch, depth_of<Arithmetic>(a.v_dim)))
+    return false;
   convert_rows(Arithmetic(), pass, at, t);
   const bool drops = a.dropout.kind != DropoutKind::none;
   differentiate_tile<Arithmetic>(
@@ -238,6 +303,7 @@ void visit_tile(const BackwardPass& pass, const TilePlace& at, BackwardTile& t,
   }
   if (pass.d_q) add_query_gradients<Arithmetic>(pass, t, at, sums.d_q);
   if (pass.d_s_sum) sum_rows_and_keys<Arithmetic>(t, at, sums.d_s, sums.mean_key);
+  return true;
 }
 
 /// Writes rows j0 .. of dK or dV: the sums, or zeros past the keys' length (dense only).
@@ -262,10 +328,21 @@ void write_key_gradients(const View* v, const RopePass* rope, const TilePlace& a
   }
 }
 
+/// Whether the arithmetic takes the numbers of a block that pack_transposed() has packed.
 template <class Arithmetic>
-void run(const BackwardPass& pass, const BackwardTask& task, void* memory) {
+bool takes_packed(const Real* panels, int64_t keys, int64_t columns) {
+  return takes<Arithmetic>(panels, round_up(keys, kPanelColumns) / kPanelColumns,
+                           words_of<Arithmetic>(columns) * kPanelColumns,
+                           depth_of<Arithmetic>(columns) * kPanelColumns);
+}
+
+/// False if there are numbers that the arithmetic does not take: the task is then to be done anew.
+template <class Arithmetic>
+bool run(const BackwardPass& pass, const BackwardTask& task, void* memory) {
   const AttentionArguments& a = pass.a;
   BackwardTile t = tile_in(pass.scratch, memory);
+  if constexpr (Arithmetic::kPack == 1)
+    t.q_rows = t.q, t.d_o_rows = t.d_o, t.p_rows = t.p, t.d_s_rows = t.d_s_keys = t.d_s;
   const Lengths lengths = lengths_of(a, task.b);
   const int64_t per_k = a.q_heads / a.k_heads, per_v = a.q_heads / a.v_heads;
 
@@ -294,6 +371,7 @@ void run(const BackwardPass& pass, const BackwardTask& task, void* memory) {
       if (first % per_k == 0) {
         pack_transposed<Arithmetic>({a.k, task.b, k_head, j0, at.keys}, a.qk_dim, t.k_columns,
                                     t.staging);
+        if (!takes_packed<Arithmetic>(t.k_columns, at.keys, a.qk_dim)) return false;
         if (pass.d_q)
           pack_rows<Arithmetic>({a.k, task.b, k_head, j0, at.keys}, a.qk_dim, kBackwardKeys,
                                 t.k_rows, t.staging);
@@ -302,12 +380,13 @@ void run(const BackwardPass& pass, const BackwardTask& task, void* memory) {
       if (first % per_v == 0) {
         pack_transposed<Arithmetic>({a.v, task.b, v_head, j0, at.keys}, a.v_dim, t.v_columns,
                                     t.staging);
+        if (!takes_packed<Arithmetic>(t.v_columns, at.keys, a.v_dim)) return false;
         if (pass.d_v) fill(t.d_v, kBackwardKeys * t.o_columns, 0);
       }
       for (at.h = first; at.keys > 0 && at.h < first + pass.group; ++at.h) {
         for (at.i0 = 0; at.i0 < lengths.q; at.i0 += kBackwardRows) {
           at.rows = smaller(kBackwardRows, lengths.q - at.i0);
-          visit_tile<Arithmetic>(pass, at, t, sums_of(at.h, at.i0));
+          if (!visit_tile<Arithmetic>(pass, at, t, sums_of(at.h, at.i0))) return false;
         }
       }
       if ((first + pass.group) % per_k == 0)
@@ -317,7 +396,16 @@ void run(const BackwardPass& pass, const BackwardTask& task, void* memory) {
         write_key_gradients(pass.d_v, nullptr, at, v_head, end, t.d_v, t.o_columns, 1);
     }
   }
+  return true;
 }
+
+#if defined(HEDDLE_CPU_LEVEL_BF16)
+template <class Arithmetic>
+bool run_by_tiles(const BackwardPass& pass, const BackwardTask& task, void* memory) {
+  const TileSession session;
+  return run<Arithmetic>(pass, task, memory);
+}
+#endif
 
 /// dQ -= what rounding left of rowsum(dS) times the mean key: dS (K - mean key), with no difference
 /// of keys rounded. `mean` has room for a key.
@@ -393,11 +481,12 @@ void sink_gradient(const BackwardPass& pass, int64_t h) {
 
 void backward(const BackwardPass& pass, const BackwardTask& task, void* memory) {
 #if defined(HEDDLE_CPU_LEVEL_BF16)
-  if (pass.products == Products::tiles) {
-    const TileSession session;
-    return run<Tiles>(pass, task, memory);
-  }
-  if (pass.products == Products::pairs) return run<Pairs>(pass, task, memory);
+  bool is_done = false;
+  if (pass.products == Products::tiles) is_done = run_by_tiles<Tiles>(pass, task, memory);
+  if (pass.products == Products::tiles_of_halves)
+    is_done = run_by_tiles<Parts<2>>(pass, task, memory);
+  if (pass.products == Products::pairs) is_done = run<Pairs>(pass, task, memory);
+  if (is_done) return;
 #endif
   run<Singles>(pass, task, memory);
 }

@@ -18,6 +18,12 @@ inline constexpr int64_t kCellPitch = kBackwardKeys + kPitchGap;
 /// Words that a key's pairs of rows are apart from the next key's, where Tiles read them.
 inline constexpr int64_t kPairPitch =
     round_up(kBackwardRows, panel_rows(kShape, Products::tiles)) / 2 + kPitchGap;
+/// Words from a plane of parts to the next: of pairs of rows (times their columns), of the cells of
+/// p_rows and d_s_rows, and of those of d_s_keys.
+inline constexpr int64_t kRowPlane =
+    round_up(kBackwardRows, panel_rows(kShape, Products::tiles)) / 2;
+inline constexpr int64_t kPairPlane = kBackwardKeys * kPairPitch;
+inline constexpr int64_t kKeysPlane = kRowPlane * kCellPitch;
 /// Of the arithmetic whose panels have the fewest rows.
 inline constexpr int64_t kBackwardPanels = kBackwardRows / kPanelRows;
 
@@ -182,6 +188,7 @@ inline void differentiate_tile(const BackwardPass& pass, const TilePlace& at, Ba
   constexpr int64_t kPanelRows = Arithmetic::kPanelRows;
   const AttentionArguments& a = pass.a;
   const int64_t q_words = words_of<Arithmetic>(a.qk_dim), o_words = words_of<Arithmetic>(a.v_dim);
+  const int64_t q_depth = depth_of<Arithmetic>(a.qk_dim), o_depth = depth_of<Arithmetic>(a.v_dim);
   const ScoreUnits units = units_of(a);
   const int64_t width = round_up(at.keys, kPanelColumns) > round_up(at.keys, kPanelRows)
                             ? round_up(at.keys, kPanelColumns)
@@ -194,10 +201,10 @@ inline void differentiate_tile(const BackwardPass& pass, const TilePlace& at, Ba
       const int wide = static_cast<int>(columns.hi - j);
       multiply_panel<Arithmetic, Lies::by_rows, Into::overwrite>(
           rows, wide, t.q + panel * t.q_pitch, t.q_pitch, t.k_columns + j * q_words, kPanelColumns,
-          p + j, kCellPitch, q_words);
+          p + j, kCellPitch, q_depth, {q_depth, q_depth * kPanelColumns});
       multiply_panel<Arithmetic, Lies::by_rows, Into::overwrite>(
           rows, wide, t.d_o + panel * t.o_pitch, t.o_pitch, t.v_columns + j * o_words,
-          kPanelColumns, d_s + j, kCellPitch, o_words);
+          kPanelColumns, d_s + j, kCellPitch, o_depth, {o_depth, o_depth * kPanelColumns});
     }
     for (int r = 0; r < kPanelRows; ++r, p += kCellPitch, d_s += kCellPitch) {
       const Interval filled = r < rows ? columns : Interval{0, 0};

@@ -96,15 +96,6 @@ void store_partial(const ForwardPass& pass, const ForwardTask& task, const Tile&
                    static_cast<size_t>(a.v_dim) * sizeof(Real));
 }
 
-/// Of a packed operand: `panels` of them, `pitch` words apart, whose first planes are `plane`
-/// words.
-template <class Arithmetic>
-bool takes(const Real* words, int64_t panels, int64_t pitch, int64_t plane) {
-  for (int64_t n = 0; n < panels; ++n)
-    if (!Arithmetic::takes(words + n * pitch, plane)) return false;
-  return true;
-}
-
 /// False, and nothing is written, if there are numbers that the arithmetic does not take.
 template <class Arithmetic>
 bool run(const ForwardPass& pass, const ForwardTask& task, void* memory) {

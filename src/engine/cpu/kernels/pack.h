@@ -152,4 +152,13 @@ inline void copy_rows(const RowRange& rows, int64_t columns, int64_t depth, Real
   }
 }
 
+/// Whether the arithmetic takes the numbers of an operand, of `panels` of it (or rows), `pitch`
+/// words apart, whose first planes are `plane` words.
+template <class Arithmetic>
+inline bool takes(const Real* words, int64_t panels, int64_t pitch, int64_t plane) {
+  for (int64_t n = 0; n < panels; ++n)
+    if (!Arithmetic::takes(words + n * pitch, plane)) return false;
+  return true;
+}
+
 }  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL

@@ -197,6 +197,11 @@ inline void store_bf16_fast(uint16_t* p, Float first, Float second) {
 }
 /// The bf16 that a number begins with.
 inline Float cut_to_bf16(Float x) { return high_of_pairs(x); }
+/// Lane by lane the pair of those that two numbers begin with.
+inline Float pair_up_cut(Float low, Float high) {
+  return _mm512_castsi512_ps(_mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(low), 16),
+                                             _mm512_castps_si512(cut_to_bf16(high))));
+}
 /// Lane by lane the pair (low, high).
 inline Float pair_up(__m256i low, __m256i high) {
   return _mm512_castsi512_ps(_mm512_or_si512(_mm512_cvtepu16_epi32(low),

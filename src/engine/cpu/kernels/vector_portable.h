@@ -240,6 +240,10 @@ inline void store_bf16_fast(uint16_t* p, Float first, Float second) {
 }
 /// The bf16 that a number begins with.
 inline Float cut_to_bf16(Float x) { return high_of_pairs(x); }
+/// Lane by lane the pair of those that two numbers begin with.
+inline Float pair_up_cut(Float low, Float high) {
+  return (Float)(((Bits)low >> 16) | (Bits)cut_to_bf16(high));
+}
 /// Lane by lane the pair (low, high).
 inline Float pair_up(Halves low, Halves high) {
   return (Float)(__builtin_convertvector(low, Bits) | (__builtin_convertvector(high, Bits) << 16));
