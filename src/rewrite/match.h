@@ -47,9 +47,11 @@ struct Match {
   bool by_log_sum_exp = false;
   /// Whether it adds numbers of the keys to scores that the row's maximum is taken off already.
   bool adds_to_shifted = false;
-  /// Whether the program holds its scores or weights in floats of 16 bits or fewer.
-  bool holds_narrow_scores = false;
+  /// The fewest bits of the floats that the program holds its scores or weights in.
+  int64_t bits_of_scores = 64;
   std::vector<Output> outputs;
+
+  bool holds_narrow_scores() const { return bits_of_scores <= 16; }
 
   const Output* find(Role role) const {
     for (const Output& output : outputs)

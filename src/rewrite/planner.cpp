@@ -47,7 +47,7 @@ ElementType Planner::type_of_call(const Plan* forward) {
     return type == ElementType::f32 || is_half(type);
   });
   const bool keeps_f32 =
-      is_half(types[0]) && !match_.holds_narrow_scores &&
+      is_half(types[0]) && !match_.holds_narrow_scores() &&
       std::any_of(match_.outputs.begin(), match_.outputs.end(), [&](const Output& output) {
         return output.role != Role::d_bias && output.role != Role::d_sink && is_kept_wide(output);
       });
@@ -100,6 +100,12 @@ Status Planner::begin(const Plan* forward) {
   const Beside beside{match_.dropout.has_value(), sink_is_data, match_.fully_masked_rows_are_zero};
   HEDDLE_ASSIGN(plan_.keys, visible_keys_of(elements_, *match_.algebra, mask, plan_.roles, beside));
   plan_.dtype = type_of_call(forward);
+  if (plan_.keys.fill && mask.hiding != Hiding::replaces && holds_f64_scores_narrower())
+    return error(
+        Code::graph_not_supported,
+        "the fill {} is added to scores of {} bits, which may be lost beside it; the call, "
+        "whose operands are f64, keeps them",
+        *plan_.keys.fill, match_.bits_of_scores);
   return {};
 }
 

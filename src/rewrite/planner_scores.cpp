@@ -277,6 +277,26 @@ bool Planner::is_of_rows(const Monomial& m) const {
   });
 }
 
+Status Planner::check_leaves_scores(const Monomial& m) const {
+  if (!swallows_scores(*match_.algebra, m)) return {};
+  // A program that rounds to 16 bits leaves nothing of scores beside it, a sum of f32 a part that
+  // tells keys apart at random.
+  if (match_.holds_narrow_scores() && is_of_rows(m))
+    return error(Code::graph_not_supported,
+                 "what is added to all scores of a row may be so large that scores of 16 bits are "
+                 "lost beside it");
+  if (holds_f64_scores_narrower())
+    return error(Code::graph_not_supported,
+                 "what is added to scores of {} bits may be so large that they are lost beside it; "
+                 "the call, whose operands are f64, keeps them",
+                 match_.bits_of_scores);
+  return {};
+}
+
+bool Planner::holds_f64_scores_narrower() const {
+  return plan_.dtype == hlo::ElementType::f64 && match_.bits_of_scores < 64;
+}
+
 Status Planner::set_added(graph::AttentionAttributes& a, ScoreGraph& score) {
   plan_.bias = "none";
   const auto describe = [&](const std::string& part) {
@@ -284,13 +304,7 @@ Status Planner::set_added(graph::AttentionAttributes& a, ScoreGraph& score) {
   };
   std::optional<Element> bias;
   for (const Monomial& m : match_.score.added) {
-    // A program that rounds to 16 bits leaves nothing of scores beside it, a sum of f32 a part that
-    // tells keys apart at random.
-    if (match_.holds_narrow_scores && swallows_scores(*match_.algebra, m) && is_of_rows(m))
-      return error(
-          Code::graph_not_supported,
-          "what is added to all scores of a row may be so large that scores of 16 bits are "
-          "lost beside it");
+    HEDDLE_TRY(check_leaves_scores(m));
     const bool is_bias =
         match_.score.bias && match_.score.bias->is_term && m.factors.size() == 1 &&
         match_.algebra->at(m.factors[0].atom).element == match_.score.bias->element;

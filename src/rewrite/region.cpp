@@ -396,13 +396,15 @@ std::vector<Var> Region::keys_of(const Element& element) const {
   return keys;
 }
 
-bool Region::holds_narrow_scores() const {
-  return std::any_of(all_.begin(), all_.end(), [&](const auto& entry) {
-    const Member& member = entry.second;
-    const hlo::Shape& shape = member.place.x->shape();
-    return member.kind == Kind::matrix && hlo::is_floating(shape.type()) &&
-           hlo::bits_of(shape.type()) <= 16 && depends_on_scores(member.place);
-  });
+int64_t Region::bits_of_scores() const {
+  int64_t bits = 64;
+  for (const auto& [key, member] : all_) {
+    const hlo::ElementType type = member.place.x->shape().type();
+    if (member.kind == Kind::matrix && hlo::is_floating(type) && hlo::bits_of(type) < bits &&
+        depends_on_scores(member.place))
+      bits = hlo::bits_of(type);
+  }
+  return bits;
 }
 
 std::vector<const Instruction*> Region::products_in_scores() const {

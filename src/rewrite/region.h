@@ -55,9 +55,9 @@ class Region {
   /// added.
   bool adds_to_shifted() const { return adds_to_shifted_; }
 
-  /// Whether the program itself holds scores, weights or their gradients in floats of 16 bits or
-  /// fewer: a call that does so then loses nothing that the program keeps.
-  bool holds_narrow_scores() const;
+  /// The fewest bits of the floats that the program itself holds scores, weights or their gradients
+  /// in: a call that does so then loses nothing that the program keeps.
+  int64_t bits_of_scores() const;
 
   /// The normal form of an element.
   Poly value(const Element& element);

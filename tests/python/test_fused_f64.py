@@ -244,3 +244,34 @@ def test_fills_of_any_size_are_numbers(fill, added):
     assert fused.lower(q, k, v, KEYS).as_text().count("custom_call @heddle") == 2
     for e, f in zip(jax.jit(gradients)(q, k, v, KEYS), fused(q, k, v, KEYS), strict=True):
         assert distance(f, np.asarray(e).astype(np.longdouble)) < 1e-14
+
+
+HIDDEN = np.where(KEYS, 0.0, -1e9).astype(np.float32)
+
+
+@pytest.mark.parametrize("of_scores, more", [
+    (lambda s, shown: s + jnp.where(shown, 0.0, -1e9).astype(jnp.float32), KEYS),
+    (lambda s, shown: s + (1 - shown.astype(jnp.float32)) * -1e9, KEYS), (lambda s, bias: s + bias, HIDDEN)])
+def test_scores_rounded_to_f32_beside_a_fill_stay(of_scores, more):
+    """Of a row hidden whole an f32 holds the fill alone, and an f64 its scores too."""
+    q, k, v = random(B, T, N, H), random(B, S, N, H, seed=1), random(B, S, N, D, seed=2)
+
+    def attend(q, k, v, more):
+        s = of_scores((jnp.einsum("bqhd,bkhd->bhqk", q, k) * H**-0.5).astype(jnp.float32), more)
+        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s, -1).astype(v.dtype), v)
+
+    fused, original = heddle.jax.fuse(attend), jax.jit(attend)
+    assert "custom_call @heddle" not in fused.lower(q, k, v, more).as_text()
+    assert distance(fused(q, k, v, more), np.asarray(original(q, k, v, more)).astype(np.longdouble)) < 1e-6
+
+
+def test_scores_rounded_to_f32_that_a_fill_replaces_are_fused():
+    q, k, v = random(B, T, N, H), random(B, S, N, H, seed=1), random(B, S, N, D, seed=2)
+
+    def attend(q, k, v, shown):
+        s = (jnp.einsum("bqhd,bkhd->bhqk", q, k) * H**-0.5).astype(jnp.float32)
+        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(jnp.where(shown, s, -1e9), -1).astype(v.dtype), v)
+
+    fused, original = heddle.jax.fuse(attend), jax.jit(attend)
+    assert "custom_call @heddle" in fused.lower(q, k, v, KEYS).as_text()
+    assert distance(fused(q, k, v, KEYS), np.asarray(original(q, k, v, KEYS)).astype(np.longdouble)) < 1e-6
