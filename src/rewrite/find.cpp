@@ -256,7 +256,7 @@ class Finder {
         forward->algebra = algebra;
         forward->by_log_sum_exp = region.rounds_logarithm();
         forward->adds_to_shifted = region.adds_to_shifted();
-        forward->bits_of_scores = region.bits_of_scores();
+        forward->bits = region.bits_of_scores();
         forward_roots.insert(forward->outputs[0].place.x);
         forwards_.push_back(std::move(*forward));
       } else {
@@ -275,7 +275,7 @@ class Finder {
       backward.algebra = algebra;
       backward.by_log_sum_exp = region.rounds_logarithm();
       backward.adds_to_shifted = region.adds_to_shifted();
-      backward.bits_of_scores = region.bits_of_scores();
+      backward.bits = region.bits_of_scores();
       backwards_.push_back(std::move(backward));
     }
     return true;

@@ -47,11 +47,10 @@ struct Match {
   bool by_log_sum_exp = false;
   /// Whether it adds numbers of the keys to scores that the row's maximum is taken off already.
   bool adds_to_shifted = false;
-  /// The fewest bits of the floats that the program holds its scores or weights in.
-  int64_t bits_of_scores = 64;
+  ScoreBits bits;
   std::vector<Output> outputs;
 
-  bool holds_narrow_scores() const { return bits_of_scores <= 16; }
+  bool holds_narrow_scores() const { return bits.fewest <= 16; }
 
   const Output* find(Role role) const {
     for (const Output& output : outputs)

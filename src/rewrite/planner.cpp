@@ -100,12 +100,15 @@ Status Planner::begin(const Plan* forward) {
   const Beside beside{match_.dropout.has_value(), sink_is_data, match_.fully_masked_rows_are_zero};
   HEDDLE_ASSIGN(plan_.keys, visible_keys_of(elements_, *match_.algebra, mask, plan_.roles, beside));
   plan_.dtype = type_of_call(forward);
-  if (plan_.keys.fill && mask.hiding != Hiding::replaces && holds_f64_scores_narrower())
-    return error(
-        Code::graph_not_supported,
-        "the fill {} is added to scores of {} bits, which may be lost beside it; the call, "
-        "whose operands are f64, keeps them",
-        *plan_.keys.fill, match_.bits_of_scores);
+  if (plan_.dtype != ElementType::f64 && match_.bits.product > 32)
+    return error(Code::graph_not_supported,
+                 "the program multiplies queries and keys in f64, and a call of {} operands in f32",
+                 hlo::name(plan_.dtype));
+  if (plan_.keys.fill && mask.hiding != Hiding::replaces && loses_other_scores())
+    return error(Code::graph_not_supported,
+                 "the fill {} is added to scores, which may be lost beside it: in the program's "
+                 "floats others than in those of the call, whose operands are {}",
+                 *plan_.keys.fill, hlo::name(plan_.dtype));
   return {};
 }
 

@@ -195,10 +195,11 @@ class Planner {
   Status set_factors(graph::AttentionAttributes& a, ScoreGraph& score);
   /// Whether it is the same for all keys.
   bool is_of_rows(const Monomial& m) const;
-  /// Fails where the program loses scores beside what it adds to them, and the call would not.
+  /// Fails where the program loses scores beside what it adds to them and the call would not, or
+  /// the other way round.
   Status check_leaves_scores(const Monomial& m) const;
-  /// Whether operands are f64, and the program rounds their scores to fewer bits.
-  bool holds_f64_scores_narrower() const;
+  /// Whether it may: one of the two holds scores in f64, the other in f32.
+  bool loses_other_scores() const;
   /// What is added to the scores: computed by the call where it is made of indices, else operands,
   /// none larger than it is.
   Status set_added(graph::AttentionAttributes& a, ScoreGraph& score);

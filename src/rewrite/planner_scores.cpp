@@ -285,16 +285,16 @@ Status Planner::check_leaves_scores(const Monomial& m) const {
     return error(Code::graph_not_supported,
                  "what is added to all scores of a row may be so large that scores of 16 bits are "
                  "lost beside it");
-  if (holds_f64_scores_narrower())
+  if (loses_other_scores())
     return error(Code::graph_not_supported,
-                 "what is added to scores of {} bits may be so large that they are lost beside it; "
-                 "the call, whose operands are f64, keeps them",
-                 match_.bits_of_scores);
+                 "what is added to scores may be so large that they are lost beside it: in the "
+                 "program's floats others than in those of the call, whose operands are {}",
+                 hlo::name(plan_.dtype));
   return {};
 }
 
-bool Planner::holds_f64_scores_narrower() const {
-  return plan_.dtype == hlo::ElementType::f64 && match_.bits_of_scores < 64;
+bool Planner::loses_other_scores() const {
+  return plan_.dtype == hlo::ElementType::f64 ? match_.bits.fewest < 64 : match_.bits.most > 32;
 }
 
 Status Planner::set_added(graph::AttentionAttributes& a, ScoreGraph& score) {

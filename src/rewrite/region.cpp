@@ -396,14 +396,17 @@ std::vector<Var> Region::keys_of(const Element& element) const {
   return keys;
 }
 
-int64_t Region::bits_of_scores() const {
-  int64_t bits = 64;
+ScoreBits Region::bits_of_scores() const {
+  ScoreBits bits;
   for (const auto& [key, member] : all_) {
     const hlo::ElementType type = member.place.x->shape().type();
-    if (member.kind == Kind::matrix && hlo::is_floating(type) && hlo::bits_of(type) < bits &&
-        depends_on_scores(member.place))
-      bits = hlo::bits_of(type);
+    if (member.kind != Kind::matrix || !hlo::is_floating(type) || !depends_on_scores(member.place))
+      continue;
+    bits.fewest = std::min(bits.fewest, hlo::bits_of(type));
+    bits.most = std::max(bits.most, hlo::bits_of(type));
   }
+  for (const Instruction* product : products_in_scores())
+    bits.product = std::max(bits.product, hlo::bits_of(product->shape().type()));
   return bits;
 }
 

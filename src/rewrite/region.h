@@ -29,6 +29,12 @@ struct Member {
 /// from, or one number that is the program's own, as it rounds it.
 enum class Terms : uint8_t { taken_apart, whole };
 
+/// Bits of the floats that the program holds its scores, and what it makes of them, in.
+struct ScoreBits {
+  int64_t fewest = 64, most = 0;
+  int64_t product = 0;  // of queries and keys
+};
+
 class Region {
  public:
   /// Around `exponential` of `frame` (a forward iteration when a loop reads it back: then `home`,
@@ -55,9 +61,9 @@ class Region {
   /// added.
   bool adds_to_shifted() const { return adds_to_shifted_; }
 
-  /// The fewest bits of the floats that the program itself holds scores, weights or their gradients
-  /// in: a call that does so then loses nothing that the program keeps.
-  int64_t bits_of_scores() const;
+  /// In which floats the program itself holds scores, weights or their gradients: a call that does
+  /// so too loses nothing that the program keeps, and keeps nothing that it loses.
+  ScoreBits bits_of_scores() const;
 
   /// The normal form of an element.
   Poly value(const Element& element);

@@ -275,3 +275,27 @@ def test_scores_rounded_to_f32_that_a_fill_replaces_are_fused():
     fused, original = heddle.jax.fuse(attend), jax.jit(attend)
     assert "custom_call @heddle" in fused.lower(q, k, v, KEYS).as_text()
     assert distance(fused(q, k, v, KEYS), np.asarray(original(q, k, v, KEYS)).astype(np.longdouble)) < 1e-6
+
+
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
+@pytest.mark.parametrize("scores, stays", [
+    (lambda q, k, shown: jnp.einsum("bhqd,bhkd->bhqk", q, k) * H**-0.5 + np.where(shown, 0.0, -1e9), True),
+    (lambda q, k, shown: jnp.einsum("bhqd,bhkd->bhqk", q.astype(np.float64), k.astype(np.float64)), True),
+    (lambda q, k, shown: jnp.einsum("bhqd,bhkd->bhqk", q, k, preferred_element_type=np.float64), True),
+    (lambda q, k, shown: jnp.where(shown, jnp.einsum("bhqd,bhkd->bhqk", q, k) / np.sqrt(H), -1e9), False)])
+def test_scores_in_f64_of_narrower_operands(dtype, scores, stays):
+    """A call of these is no f64: of a row hidden whole the f64 holds the scores beside the fill, and a product's digits."""
+    q, k, v = (jnp.asarray(x, dtype) for x in (random(B, N, T, H, scale=5), random(B, N, S, H, seed=1),
+                                               random(B, N, S, D, seed=2)))
+    weights = np.cos(np.arange(B * N * T * D)).reshape(B, N, T, D)
+
+    def loss(q, k, v):
+        p = jax.nn.softmax(scores(q, k, KEYS), -1)
+        assert p.dtype == np.float64
+        return jnp.sum(jnp.einsum("bhqk,bhkd->bhqd", p.astype(dtype), v) * weights.astype(dtype))
+
+    gradients = jax.grad(loss, range(3))
+    fused = heddle.jax.fuse(gradients)
+    assert fused.lower(q, k, v).as_text().count("custom_call @heddle") == (0 if stays else 2)
+    for e, f in zip(jax.jit(gradients)(q, k, v), fused(q, k, v), strict=True):
+        assert distance(f, np.asarray(e).astype(np.longdouble)) < (2e-6 if dtype == np.float32 else 2e-2)
