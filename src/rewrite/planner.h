@@ -193,6 +193,8 @@ class Planner {
 
   /// What data multiply or divide the product of queries and keys by, as operands.
   Status set_factors(graph::AttentionAttributes& a, ScoreGraph& score);
+  /// The soft cap, and what is added within it.
+  Status set_cap(graph::AttentionAttributes& a, ScoreGraph& score);
   /// Whether it is the same for all keys.
   bool is_of_rows(const Monomial& m) const;
   /// Fails where the program loses scores beside what it adds to them and the call would not, or

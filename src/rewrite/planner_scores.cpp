@@ -31,10 +31,7 @@ Status Planner::set_attributes(graph::AttentionAttributes& a) {
   a.attn_scale = plan_.scale;
   ScoreGraph score_graph(plan_.graph);
   plan_.score = "dot";
-  if (score.soft_cap) {
-    score_graph.cap(score.soft_cap->cap);
-    plan_.score = fmt::format("soft cap {}", score.soft_cap->cap);
-  }
+  if (score.soft_cap) HEDDLE_TRY(set_cap(a, score_graph));
   HEDDLE_TRY(set_factors(a, score_graph));
   // In the program's order, which decides what a fill leaves of the terms.
   const bool mask_first = plan_.keys.fill && score.mask.hiding == Hiding::replaces_product;
@@ -268,6 +265,20 @@ Status Planner::set_factors(graph::AttentionAttributes& a, ScoreGraph& score) {
   return {};
 }
 
+Status Planner::set_cap(graph::AttentionAttributes& a, ScoreGraph& score) {
+  const SoftCap& cap = *match_.score.soft_cap;
+  for (Monomial m : cap.added) {
+    HEDDLE_TRY(check_leaves_scores(m));
+    m.coefficient *= cap.cap;
+    const auto term = computable(m);
+    HEDDLE_ASSIGN(const TensorId id, term ? computed(*term, score) : product(m, a, score));
+    score.add(id);
+  }
+  score.cap(cap.cap);
+  plan_.score = fmt::format("soft cap {}{}", cap.cap, cap.added.empty() ? "" : " of it and a term");
+  return {};
+}
+
 bool Planner::is_of_rows(const Monomial& m) const {
   const Index& keys = plan_.roles.keys;
   return std::none_of(m.factors.begin(), m.factors.end(), [&](const Power& p) {
@@ -308,11 +319,7 @@ Status Planner::set_added(graph::AttentionAttributes& a, ScoreGraph& score) {
     const bool is_bias =
         match_.score.bias && match_.score.bias->is_term && m.factors.size() == 1 &&
         match_.algebra->at(m.factors[0].atom).element == match_.score.bias->element;
-    // What a gradient is wanted of has to be the one operand that the call gives it of.
-    const bool is_wanted = std::any_of(m.factors.begin(), m.factors.end(), [&](const Power& p) {
-      return wants_gradient_of(match_.algebra->at(p.atom).element);
-    });
-    if (const auto term = is_wanted ? std::nullopt : computable(m)) {
+    if (const auto term = computable(m)) {
       HEDDLE_ASSIGN(const TensorId id, computed(*term, score));
       score.add(id);
       describe("of indices");
@@ -358,6 +365,9 @@ Result<TensorId> Planner::product(const Monomial& m, graph::AttentionAttributes&
 }
 
 std::optional<IndexTerm> Planner::computable(const Monomial& m) {
+  // What a gradient is wanted of has to be the one operand that the call gives it of.
+  for (const Power& p : m.factors)
+    if (wants_gradient_of(match_.algebra->at(p.atom).element)) return std::nullopt;
   auto term = index_term(elements_, *match_.algebra, plan_.roles, m);
   if (!term) return term;
   for (const IndexTerm* leaf : term->operands()) {

@@ -366,6 +366,9 @@ std::vector<Score::Bias> biases_of(const Algebra& algebra, const Score& score) {
     for (const Power& p : m.factors)
       meet(p.atom, m.coefficient == 1 && m.factors.size() == 1 && p.exponent == 1);
   for (const Power& p : score.factors) meet(p.atom, false);
+  if (score.soft_cap)
+    for (const Monomial& m : score.soft_cap->added)
+      for (const Power& p : m.factors) meet(p.atom, false);
   std::vector<Score::Bias> biases;
   for (AtomId atom : order) biases.push_back({algebra.at(atom).element, is_term[atom]});
   const auto axes = [](const Score::Bias& b) { return b.is_term ? flat(b.element.at).size() : 0; };
@@ -417,12 +420,24 @@ Result<Score> score_of(Algebra& algebra, PolyId z, const std::vector<Var>& keys)
       score.scale = m.coefficient;
       score.factors = beside;
     } else if (only && only->kind == AtomKind::function && only->function == hlo::Opcode::tanh) {
-      const Poly& inner = algebra.at_poly(only->argument);
-      if (inner.size() != 1 || inner[0].factors.size() != 1 || inner[0].factors[0].exponent != 1 ||
-          !take_dot(inner[0].factors[0].atom))
+      score.soft_cap = SoftCap{m.coefficient, 0, {}};
+      for (const Monomial& inner : Poly(algebra.at_poly(only->argument))) {
+        const Power* alone = inner.factors.size() == 1 && inner.factors[0].exponent == 1
+                                 ? &inner.factors[0]
+                                 : nullptr;
+        if (alone && take_dot(alone->atom))
+          score.soft_cap->inner = inner.coefficient;
+        else if (!inner.factors.empty() && are_elements(inner.factors) &&
+                 std::none_of(inner.factors.begin(), inner.factors.end(), divides))
+          score.soft_cap->added.push_back(inner);
+        else
+          return error(Code::graph_not_supported,
+                       "the soft cap's tanh is not of one product of queries and keys, nor of "
+                       "biases beside it");
+      }
+      if (score.soft_cap->inner == 0)
         return error(Code::graph_not_supported,
-                     "the soft cap's tanh is not of one product of queries and keys");
-      score.soft_cap = SoftCap{m.coefficient, inner[0].coefficient};
+                     "the soft cap's tanh is not of a product of queries and keys");
     } else if (!m.factors.empty() && are_elements(m.factors) &&
                (std::none_of(m.factors.begin(), m.factors.end(), divides) ||
                 std::abs(m.coefficient) < kSwallowing)) {
@@ -456,25 +471,38 @@ Poly derivative_of(Algebra& algebra, const Product& factors, const Element& elem
   return rest;
 }
 
+/// That of a capped score by what the cap is of.
+Poly derivative_of_cap(Algebra& algebra, const Score& score) {
+  const Poly dot = {{score.soft_cap->inner, {{score.dot, 1}}}};
+  const Poly t = algebra.function(hlo::Opcode::tanh, algebra.add(dot, score.soft_cap->added));
+  const Poly slope = algebra.add(Algebra::constant(1), algebra.scale(algebra.multiply(t, t), -1));
+  return algebra.scale(slope, score.soft_cap->cap);
+}
+
 }  // namespace
 
 Slope derivative_by(Algebra& algebra, const Score& score, const Score::Bias& bias) {
   Slope slope;
   slope.of_product = algebra.multiply({{score.scale, {{score.dot, 1}}}},
                                       derivative_of(algebra, score.factors, bias.element));
-  for (const Monomial& m : score.added)
-    slope.of_added =
-        algebra.add(slope.of_added,
-                    algebra.scale(derivative_of(algebra, m.factors, bias.element), m.coefficient));
+  const auto by_terms = [&](const Poly& terms) {
+    Poly sum;
+    for (const Monomial& m : terms)
+      sum = algebra.add(
+          sum, algebra.scale(derivative_of(algebra, m.factors, bias.element), m.coefficient));
+    return sum;
+  };
+  if (score.soft_cap)
+    slope.of_product = algebra.add(
+        slope.of_product,
+        algebra.multiply(derivative_of_cap(algebra, score), by_terms(score.soft_cap->added)));
+  slope.of_added = by_terms(score.added);
   return slope;
 }
 
 Poly derivative(Algebra& algebra, const Score& score) {
   if (!score.soft_cap) return {{score.scale, score.factors}};
-  const Poly inner = {{score.soft_cap->inner, {{score.dot, 1}}}};
-  const Poly t = algebra.function(hlo::Opcode::tanh, inner);
-  const Poly slope = algebra.add(Algebra::constant(1), algebra.scale(algebra.multiply(t, t), -1));
-  return algebra.scale(slope, score.soft_cap->cap * score.soft_cap->inner);
+  return algebra.scale(derivative_of_cap(algebra, score), score.soft_cap->inner);
 }
 
 }  // namespace heddle::rewrite

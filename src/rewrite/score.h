@@ -73,8 +73,9 @@ Result<Mask> mask_of(Algebra& algebra, PolyId z);
 Algebra::Implied implied(const Mask& mask);
 
 struct SoftCap {
-  double cap = 0;  // of cap * tanh(inner * dot)
+  double cap = 0;  // of cap * tanh(inner * dot + added)
   double inner = 0;
+  Poly added;  // products of elements
 };
 
 struct Score {
@@ -96,7 +97,7 @@ struct Score {
     Element element;
     bool is_term = false;  // added as it is, and nowhere else in the scores
   };
-  /// The terms, those with most axes first, then what is multiplied.
+  /// The terms, those with most axes first, then what is multiplied, or within the soft cap.
   std::vector<Bias> biases;
   /// The first of them, or the one that the program computes a gradient of.
   std::optional<Bias> bias;
@@ -106,8 +107,8 @@ struct Score {
 Result<Score> score_of(Algebra& algebra, PolyId z, const std::vector<Var>& keys);
 /// d(visible score) / d(dot).
 Poly derivative(Algebra& algebra, const Score& score);
-/// The same by one of its biases: what of it comes from the product of queries and keys, and what
-/// from the terms that are added to it.
+/// The same by one of its biases: what of it comes from the product of queries and keys, capped
+/// with what is added to it there, and what from the terms that are added to that.
 struct Slope {
   Poly of_product, of_added;
 };

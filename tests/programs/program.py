@@ -56,6 +56,8 @@ def _spelled_out(text):
     steps = [lambda: scores.soft_cap(text)] if c.any("capped", *[False] * 11, True) else []
     steps += [lambda: scores.bias(text, axes, letters["q"])] * c.any("biases", *[0] * 15, *[1] * 8, 2)
     steps += [lambda: scores.slopes(text, axes)] if c.any("alibi", *[False] * 8, True) else []
+    if len(steps) > 1 and c.yes("capped last", 0.4):
+        steps.append(steps.pop(0))
     for step in [hide, *steps] if c.yes("masks before biases", 0.15) else [*steps, hide]:
         step()
     by_hand = applied[1] != "where=" and c.any("flash", *[False] * 19, True) and weights.flash(axes, letters)

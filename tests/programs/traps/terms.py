@@ -1,5 +1,6 @@
 """Several terms added to the scores."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -122,3 +123,49 @@ def mask_of_numbers_times_what_the_text_makes(q, k, v, one, other, fill, fills):
 @trap(masks_of_cells, grad=(0, 1, 2))
 def mask_of_numbers_times_a_thousand(q, k, v, one, other, fill, fills):
     return weighed(scores(q, k) + (1.0 - one) * -5000.0, v)
+
+
+# What is added within a soft cap.
+
+@trap(terms, grad=(0, 1, 2, 3))
+def bias_within_a_cap_and_a_mask(q, k, v, bias, gate, mask):
+    s = 5 * jnp.tanh((scores(q, k) + bias) / 5)
+    return weighed(jnp.where(mask[:, None, None, :] != 0, s, -1e9), v)
+
+
+@trap(terms, grad=(0, 1, 2, 3, 4))
+def terms_within_a_cap_and_beside_it(q, k, v, bias, gate, mask):
+    return weighed(3 * jnp.tanh(scores(q, k) + 2 * bias * gate) - bias, v)
+
+
+@trap(lambda r: [*heads(r), np.where(r.random((B, 1, 1, K)) < 0.5, -1e9, 0).astype(np.float32)], grad=(0, 1, 2))
+def fill_within_a_cap_is_within_reach(q, k, v, fills):
+    return weighed(5 * jnp.tanh((scores(q, k) + fills) / 5), v)
+
+
+def _capped(q, k, v, bias):
+    return weighed(5 * jnp.tanh((scores(q, k) + bias) / 5), v)
+
+
+@jax.custom_vjp
+def capped_with_gradients_of_another_cap(*x):
+    return _capped(*x)
+
+
+def _backward_of_another_cap(kept, d_o):
+    q, k, v, bias = kept
+    p = jax.nn.softmax(5 * jnp.tanh((scores(q, k) + bias) / 5))
+    d_p = jnp.einsum("bqhd,bkhd->bhqk", d_o, v)
+    slope = 1 - jnp.tanh(scores(q, k) / 5)**2
+    d_s = p * (d_p - jnp.sum(p * d_p, -1, keepdims=True)) * slope
+    return (jnp.einsum("bhqk,bkhd->bqhd", d_s, k) * q.shape[-1]**-0.5, jnp.einsum("bhqk,bqhd->bkhd", d_s, q) * q.shape[-1]**-0.5,
+            jnp.einsum("bhqk,bqhd->bkhd", p, d_o), jnp.sum(d_s, 0, keepdims=True))
+
+
+capped_with_gradients_of_another_cap.defvjp(lambda *x: (_capped(*x), x), _backward_of_another_cap)
+
+
+@trap(lambda r: [*heads(r), normal(r, 1, H, Q, K)], grad=(0, 1, 2, 3))
+def bias_within_a_cap_and_beside_its_slope(q, k, v, bias):
+    """Its backward leaves the bias out of the slope."""
+    return capped_with_gradients_of_another_cap(q, k, v, bias)

@@ -59,6 +59,14 @@ def soft_capped(q, k, v):
     return jnp.einsum("bhqk,bkhd->bqhd", softmax(jnp.where(causal(), s, -1e30)), v)
 
 
+@both(QB, KB, VB, shape(1, H, Q, K), shape(H), shape(B, K, dtype=jnp.bool_), out=OB)
+def soft_capped_with_terms(q, k, v, bias, slopes, mask):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5 + bias
+    s += lax.stop_gradient(slopes)[:, None, None] * distances().astype(jnp.float32)
+    s = jnp.where(mask[:, None, None], 5.0 * jnp.tanh(s / 5.0), -1e9)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
 BIAS = shape(1, H, Q, K)
 
 
