@@ -107,6 +107,15 @@ def test_attention_of_each_dtype_layout_and_stride(dtype):
         agree(heddle.attention(*given), expected, dtype)
 
 
+def test_arrays_of_a_file_may_lie_anywhere_in_it(tmp_path):
+    """As those of a file whose header has an odd number of bytes."""
+    q, k, v = rows()
+    (tmp_path / "arrays").write_bytes(b"odd" + k.tobytes())
+    mapped = np.memmap(tmp_path / "arrays", k.dtype, "r", offset=3, shape=k.shape)
+    assert not mapped.flags.aligned
+    np.testing.assert_array_equal(heddle.attention(q, mapped, v), heddle.attention(q, k, v))
+
+
 def test_attention_of_nothing():
     q, k, v = rows()
     o, lse = heddle.attention(q, k[:, :0], v[:, :0], sink=SINK, return_lse=True)

@@ -141,6 +141,7 @@ READ_ONLY.flags.writeable = False
     (lambda p: bad(p, _2=p.pack[2].ctypes.data + 2), ValueError, "expected a multiple of 4"),
     (lambda p: bad(p, _2=-8), ValueError, "is -8, expected an address"),
     (lambda p: bad(p, _2=True), TypeError, "is of type bool, expected an array"),
+    (lambda p: bad(p, _2=np.ma.masked_less(p.pack[2], 0)), TypeError, "input 't2' (uid 2) is an array with a mask of its own"),
     (lambda p: bad(p, _2="q"), TypeError, "is of type str, expected an array (of torch, NumPy, JAX, CuPy or with DLPack)"),
     (lambda p: bad(p, _2=[1.0]), TypeError, "is of type list, expected an array"),
     (lambda p: {str(uid): array for uid, array in p.pack.items()}, ValueError, "missing a buffer for tensor uid 0"),
@@ -160,6 +161,9 @@ def test_wrong_packs_write_nothing(rng, pack, kind, sentence):
     (0, ValueError, "The workspace is null, expected"),
     (np.empty(1, np.uint8), ValueError, "The workspace has 1 bytes, expected"),
     (np.frombuffer(bytes(1 << 24), np.uint8), ValueError, "The workspace is an array that may not be written"),
+    (np.empty(1 << 25, np.uint8)[1 << 24::-1], ValueError, "with strides [-1], expected one without gaps"),
+    (np.empty(1 << 25, np.uint8)[::2], ValueError, "with strides [2], expected one without gaps"),
+    (np.empty(1, object), TypeError, "workspace is an array of Python's objects"),
     ("much", TypeError, "workspace is of type str, expected an array"),
 ])
 def test_wrong_workspaces_write_nothing(rng, workspace, kind, sentence):

@@ -145,6 +145,8 @@ def test_arrays_of_other_dims_whose_elements_lie_alike(of_dims):
     (9, lambda x: np.repeat(x.reshape(B, H * S, D), 2, 1)[:, ::2], ValueError, r"with strides \[3840, 32, 1\], expected"),
     (9, lambda x: np.repeat(x.ravel(), 2)[::2], ValueError, r"an array of shape \[3840\] with strides \[2\], expected"),
     (5, lambda x: (x.setflags(write=False), x)[1], ValueError, "may not be written"),
+    (7, lambda x: np.ma.masked_less(x, 0), TypeError, "'q' .uid 7. is an array with a mask of its own, expected one without"),
+    (7, lambda x: x.astype(object), TypeError, "'q' .uid 7. is an array of Python's objects, expected one of numbers"),
 ])
 def test_an_array_that_is_not_the_tensors_is_refused_and_nothing_is_written(uid, change, error, sentence):
     plan = heddle.Plan(graph(), "cpu")
@@ -155,6 +157,47 @@ def test_an_array_that_is_not_the_tensors_is_refused_and_nothing_is_written(uid,
     assert np.isnan(arrays[5]).all()
     with pytest.raises(ValueError, match="The workspace has 3 bytes, expected"):
         plan.execute(made_ready(plan)[0], workspace[:3])
+
+
+@pytest.mark.parametrize("laid, error, sentence", [
+    (lambda all_of, n: all_of[n - 1::-1], ValueError, r"an array of shape \[\d+\] with strides \[-1\], expected one without gaps"),
+    (lambda all_of, n: all_of[:2 * n:2], ValueError, r"with strides \[2\], expected one without gaps"),
+    (lambda all_of, n: np.lib.stride_tricks.as_strided(all_of, (n,), (0,)), ValueError, r"strides \[0\], expected one without"),
+    (lambda all_of, n: np.empty(1, object), TypeError, "The workspace is an array of Python's objects"),
+])
+def test_a_workspace_is_written_from_its_first_byte_on(laid, error, sentence):
+    plan = heddle.Plan(graph(), "cpu")
+    arrays, _, workspace = made_ready(plan)
+    all_of = np.full(2 * len(workspace), 7, np.uint8)
+    with pytest.raises(error, match=sentence):
+        plan.execute(arrays, laid(all_of, len(workspace)))
+    assert (all_of == 7).all() and np.isnan(arrays[5]).all()
+    in_fortrans_order = np.empty((4, -(-len(workspace) // 4)), np.uint8, "F")
+    plan.execute(arrays, in_fortrans_order)
+    assert np.isfinite(arrays[5]).all()
+
+
+class OfCuda:
+    """What CuPy's arrays and Numba's say of themselves."""
+
+    def __init__(self, typestr, steps):
+        self.dtype = np.dtype(typestr)
+        self.__cuda_array_interface__ = {"shape": (B, H, S, D), "typestr": typestr, "data": (4096, False), "strides": steps,
+                                         "version": 3}
+
+
+@pytest.mark.parametrize("typestr, steps, error, sentence", [
+    ("<f4", (7680, 2560, 66, 4), ValueError, r"'q' .uid 7. has elements of 4 bytes at strides of \(7680, 2560, 66, 4\), exp"),
+    (">f4", None, TypeError, "'q' .uid 7. has data type >f4, of another byte order"),
+    ("<f8", None, ValueError, "'q' .uid 7. is given an array of float64, expected float32"),
+    ("<f4", None, ValueError, "'q' .uid 7. is given an array on the device cuda, expected cpu"),
+])
+def test_what_a_gpus_array_says_of_itself(typestr, steps, error, sentence):
+    plan = heddle.Plan(graph(), "cpu")
+    arrays, _, workspace = made_ready(plan)
+    with pytest.raises(error, match=sentence):
+        plan.execute(arrays | {7: OfCuda(typestr, steps)}, workspace)
+    assert np.isnan(arrays[5]).all()
 
 
 def test_refusals_are_sentences():

@@ -11,7 +11,7 @@ from struct import Struct
 from heddle._graph import MAX_RANK, Graph, _text
 from heddle._library import DEVICES, call, failure, load
 from heddle.arrays._dtypes import BYTES, WORDS
-from heddle.arrays._memory import Memory, memory_in_place, memory_of, span
+from heddle.arrays._memory import Memory, is_packed, memory_in_place, memory_of, span
 
 
 class _CShape(ctypes.Structure):
@@ -161,6 +161,9 @@ class Plan:
         there = prod(memory.dims) * BYTES.get(memory.dtype, 1)
         if there < self.workspace_bytes:
             raise ValueError(f"The workspace has {there} bytes, expected {self.workspace_bytes}.")
+        if not is_packed(memory.dims, memory.strides):
+            raise ValueError(f"The workspace is an array of shape {list(memory.dims)} with strides {list(memory.strides)}, "
+                             "expected one without gaps.")
         if memory.device not in (None, self._device) or not memory.writable:
             raise ValueError(f"The workspace is an array on the device {memory.device}, expected one on {self._device} that "
                              "may be written.")

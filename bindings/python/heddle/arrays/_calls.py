@@ -131,16 +131,20 @@ def described(op: str, arrays: Mapping[str, object]) -> tuple:
     takes microseconds.
     """
     numpy = sys.modules.get("numpy")
-    plain = numpy.ndarray if numpy is not None else None
+    plain = numpy.ndarray if numpy is not None else ()
     return tuple([(name, array.dtype, array.shape, array.strides, array.flags.num) if type(array) is plain else
-                  (name, *_looked_into(f"{op}: {name}", array)) for name, array in arrays.items()])
+                  (name, *_looked_into(f"{op}: {name}", array, plain)) for name, array in arrays.items()])
 
 
-def _looked_into(what, array):
+def _looked_into(what, array, plain):
+    expected = "expected an array (of NumPy, torch, JAX, CuPy or with DLPack)"
+    if hasattr(array, "mask"):
+        raise TypeError(f"{what} is an array with a mask of its own, {expected}.")
+    if isinstance(array, plain):  # a file's, say, which lies anywhere in it
+        return array.dtype, array.shape, array.strides, array.flags.num
     memory = _memory.memory_of_array(what, array)
-    if memory is None or hasattr(array, "mask"):
-        given = f"of type {type(array).__name__}" if memory is None else "an array with a mask of its own"
-        raise TypeError(f"{what} is {given}, expected an array (of NumPy, torch, JAX, CuPy or with DLPack).")
+    if memory is None:
+        raise TypeError(f"{what} is of type {type(array).__name__}, {expected}.")
     return memory.dtype, memory.dims, memory.strides, memory.device or "cpu", library_of(array)
 
 

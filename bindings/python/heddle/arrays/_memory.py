@@ -36,7 +36,7 @@ def memory_of_array(what, given):
     if jax is not None and isinstance(given, jax.Array):
         return _of_jax(what, given)
     if getattr(given, "__cuda_array_interface__", None) is not None:
-        return _of_cuda(given)
+        return _of_cuda(what, given)
     if hasattr(given, "__dlpack__"):
         return _of_dlpack(what, given)
     return None
@@ -61,11 +61,13 @@ def memory_of(what, given):
 
 def memory_in_place(what, given):
     """`memory_of` what is read and written as it lies there. Raises ValueError for a view of torch whose numbers are those with
-    the other sign."""
+    the other sign, and TypeError for an array that hides some of its numbers."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(given, torch.Tensor) and given.is_neg():
         raise ValueError(f"{what} is a view of numbers that lie in memory with the other sign, expected one without "
                          "(torch's resolve_neg).")
+    if hasattr(given, "mask"):
+        raise TypeError(f"{what} is an array with a mask of its own, expected one without.")
     return memory_of(what, given)
 
 
@@ -79,7 +81,7 @@ def address_of(array):
 
 def name_of(what, dtype):
     """Heddle's name of a data type of NumPy; None if it has none. Raises TypeError for another machine's byte order."""
-    if not dtype.isnative:
+    if not getattr(dtype, "isnative", True):
         raise TypeError(f"{what} has data type {dtype}, of another byte order, expected this machine's.")
     return _name(dtype)
 
@@ -101,6 +103,20 @@ def is_dense(dims, strides):
     return True
 
 
+def is_packed(dims, strides):
+    """Whether elements lie without gaps, their axes in any order: what is written from the first on is theirs."""
+    axes = sorted(zip(strides, dims, strict=True), reverse=True)
+    return is_dense([dim for _, dim in axes], [stride for stride, _ in axes])
+
+
+def _in_elements(what, steps, itemsize):
+    """Strides, of bytes. Raises ValueError for those that fall between elements."""
+    itemsize = max(itemsize, 1)  # NumPy has types of none
+    if any([step % itemsize for step in steps]):
+        raise ValueError(f"{what} has elements of {itemsize} bytes at strides of {tuple(steps)}, expected multiples.")
+    return tuple([step // itemsize for step in steps])
+
+
 def _bytes(dtype, dims, strides):
     return None if dtype is None else span(dims, strides) * BYTES[dtype]
 
@@ -118,10 +134,9 @@ def _of_torch(what, tensor):
 
 def _of_numpy(what, array):
     address, read_only = array.__array_interface__["data"]
-    itemsize = array.itemsize
-    strides = tuple([step // itemsize for step in array.strides]) if itemsize else None
-    if itemsize and any([step % itemsize for step in array.strides]):
-        raise ValueError(f"{what} has elements of {itemsize} bytes at strides of {array.strides}, expected multiples.")
+    if array.dtype.hasobject:
+        raise TypeError(f"{what} is an array of Python's objects, expected one of numbers.")
+    strides = _in_elements(what, array.strides, array.itemsize)
     return Memory(address, name_of(what, array.dtype), "cpu", array.shape, strides, _end(array, address) - address,
                   not read_only)
 
@@ -156,13 +171,12 @@ def _of_jax(what, array):
     return Memory(array.unsafe_buffer_pointer(), dtype, places[platform], dims, strides, _bytes(dtype, dims, strides), False)
 
 
-def _of_cuda(array):
+def _of_cuda(what, array):
     interface = array.__cuda_array_interface__
     address, read_only = interface["data"]
-    dtype, dims = _name(array.dtype) if hasattr(array, "dtype") else None, tuple(interface["shape"])
-    itemsize = int(interface["typestr"][2:])
-    given = interface.get("strides")
-    strides = tuple(step // itemsize for step in given) if given else _dlpack.row_major(dims)
+    dtype, dims = name_of(what, array.dtype) if hasattr(array, "dtype") else None, tuple(interface["shape"])
+    steps = interface.get("strides")
+    strides = _in_elements(what, steps, int(interface["typestr"][2:])) if steps else _dlpack.row_major(dims)
     return Memory(address or 0, dtype, "cuda", dims, strides, _bytes(dtype, dims, strides), not read_only)
 
 

@@ -150,6 +150,9 @@ class Binding:
             return memory.address or None
         if memory.bytes_there is not None and memory.bytes_there < self.workspace_bytes:
             raise ValueError(f"The workspace has {memory.bytes_there} bytes, expected {self.workspace_bytes}.")
+        if memory.dims is not None and not _memory.is_packed(memory.dims, memory.strides):
+            raise ValueError(f"The workspace is an array of shape {list(memory.dims)} with strides {list(memory.strides)}, "
+                             "expected one without gaps.")
         if memory.address == 0:
             raise ValueError(f"The workspace is null, expected {self.workspace_bytes} bytes.")
         if not memory.writable:
