@@ -1,5 +1,6 @@
 """heddle.attention, rope, rms_norm and layer_norm of NumPy's arrays and of others with DLPack, against the formulas in f64."""
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes
@@ -286,6 +287,18 @@ def test_norms(shape, dtype):
     agree(heddle.layer_norm(x, weight, bias, 1e-3), away / deviation * weight + bias)
     agree(heddle.layer_norm(x, weight.astype(dtype), eps=1e-3), away / deviation * weight.astype(dtype).astype(np.float64), dtype)
     assert heddle.rms_norm(x[:0], weight).shape == x[:0].shape
+
+
+@pytest.mark.parametrize("dtype", [*LOW, np.float64])
+def test_norms_of_long_rows(dtype):
+    """Their sums are as exact as those of few numbers; equal ones, as 16 bits have them, round one way each time."""
+    x, weight = (drawn(2, 1 << 16) + 3).astype(dtype), np.ones(1 << 16, np.promote_types(dtype, np.float32))
+    for norm, away in ((heddle.rms_norm, x.astype(np.float64)),
+                       (heddle.layer_norm, np.stack([row - math.fsum(row) / row.size for row in x.astype(np.float64)]))):
+        root = np.sqrt([[math.fsum(row**2) / row.size + 1e-5] for row in away])
+        far = np.abs(away) > 0.5 * root  # of others, rounding the mean is most of the error
+        off = np.abs(norm(x, weight, eps=1e-5) * root - away)[far] / np.abs(away)[far]
+        assert off.max() < 4 * np.finfo(weight.dtype).eps
 
 
 @pytest.mark.parametrize("arguments, error, sentence", [

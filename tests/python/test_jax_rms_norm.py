@@ -1,6 +1,7 @@
 """heddle.jax.rms_norm: values, gradients, transformations and refusals."""
 
 import itertools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -61,6 +62,22 @@ def test_every_pair_of_types(x_dtype, w_dtype):
     assert ours[0].dtype == x_dtype and ours[1].dtype == w_dtype
     for got, low, high in zip(ours, naive, exact):
         assert_close(got, low, high)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+@pytest.mark.parametrize("shape", [(2, 1 << 16), (1 << 16, 2)])
+def test_gradients_of_long_sums(shape, dtype):
+    """As exact as those of few numbers; sums of equal ones round one way each time."""
+    x, dy = 3 + jnp.round(random(*shape, dtype=dtype)) / 10, 3 + jnp.round(random(*shape, dtype=dtype, seed=1)) / 10
+    dx, d_weight = map(np.asarray, gradients(rms_norm, x, jnp.ones(shape[1], dtype), dy))
+    x, dy = np.asarray(x, np.float64), np.asarray(dy, np.float64)
+    normalised = x / np.sqrt([[math.fsum(row**2) / row.size + 1e-5] for row in x])
+    along = np.array([[math.fsum(row) / row.size] for row in dy * normalised])
+    eps = np.finfo(dx.dtype).eps
+    if shape[1] > 2:  # two columns are what is left of them beside their rounding
+        assert np.abs(dx - normalised / x * (dy - normalised * along)).max() < 8 * eps
+    of_columns = np.array([math.fsum(column) for column in (dy * normalised).T])
+    assert np.abs(d_weight / of_columns - 1).max() < 4 * eps
 
 
 def test_check_grads():

@@ -6,6 +6,7 @@
 #include "core/rounding.h"
 #include "engine/cpu/attention_binding.h"
 #include "engine/cpu/isa.h"
+#include "engine/cpu/long_sum.h"
 #include "engine/cpu/norm_shape.h"
 #include "engine/cpu/norm_wide.h"
 #include "engine/cpu/parallel.h"
@@ -233,7 +234,7 @@ class NormBackwardPlan final : public RowsPlan<NormBackwardPlan, NormBackwardPro
     for_each_task(count, memory.workers, scratch_bytes(4), [&](int64_t chunk, char* scratch) {
       const RowRange range{std::min(rows, chunk * step), std::min(rows, (chunk + 1) * step)};
       if constexpr (std::is_same_v<Number, double>) {
-        norm_backward_rows_wide(pass, range, chunk);
+        norm_backward_rows_wide(pass, range, chunk, reinterpret_cast<double*>(scratch));
       } else {
         kernels_of(isa_).norm_backward_rows(pass, range, chunk, reinterpret_cast<float*>(scratch));
       }
@@ -246,11 +247,11 @@ class NormBackwardPlan final : public RowsPlan<NormBackwardPlan, NormBackwardPro
   /// The chunks' sums, added in order.
   void write_sum(const double* sums, const RowsView& out) const {
     for (int64_t i = 0; sums && i < shape_.rows().width; ++i) {
-      double sum = 0;
+      LongSum sum;
       for (int64_t chunk = 0; chunk < chunks(); ++chunk) {
         sum += sums[chunk * shape_.padded_width() + i];
       }
-      store(static_cast<DataType>(out.element), out.data, i * out.column_stride, sum);
+      store(static_cast<DataType>(out.element), out.data, i * out.column_stride, sum.value());
     }
   }
 };

@@ -6,6 +6,8 @@
 namespace heddle::engine::cpu {
 
 void norm_rows_wide(const NormPass<double>& pass, RowRange rows);
-void norm_backward_rows_wide(const NormBackwardPass<double>& pass, RowRange rows, int64_t chunk);
+/// The rows of one chunk, whose sums are number `chunk`. scratch: of two rows, padded.
+void norm_backward_rows_wide(const NormBackwardPass<double>& pass, RowRange rows, int64_t chunk,
+                             double* scratch);
 
 }  // namespace heddle::engine::cpu

@@ -7,6 +7,13 @@ namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 namespace {
 
 constexpr int64_t kPadding = 16;
+/// Columns that are summed in f32; such sums are added up in f64. Equal numbers, as rows of 16 bits
+/// have them, round one way each time: 65536 squares were 50 roundings off, and dx 145.
+constexpr int64_t kColumnsPerSum = 512;
+
+int64_t end_of_sum(int64_t first, int64_t padded) {
+  return first + kColumnsPerSum < padded ? first + kColumnsPerSum : padded;
+}
 
 /// The index of a row over the row dims, counted up.
 struct RowIndex {
@@ -104,33 +111,35 @@ void write_vectors(const RowsView& v, char* p, int64_t width, float* scratch,
             v.element_bytes, width - rest, scratch + rest, 1);
 }
 
-/// The sum of squares of what vector(i) gives, elements i .. i + kLanes of a row: in four sums a
-/// lane.
-template <class Vector>
-float sum_of_squares(int64_t padded, const Vector& vector) {
-  Float sum[4] = {zero(), zero(), zero(), zero()};
-  int64_t i = 0;
-  for (; i + 4 * kLanes <= padded; i += 4 * kLanes) {
-    for (int n = 0; n < 4; ++n) {
-      const Float a = vector(i + n * kLanes);
-      sum[n] = multiply_add(a, a, sum[n]);
+/// A sum over a row: add_vector(i, sum) is the sum with that of elements i .. i + kLanes. In four
+/// sums a lane.
+template <class AddVector>
+double sum_over(int64_t padded, const AddVector& add_vector) {
+  double total = 0;
+  for (int64_t first = 0; first < padded; first += kColumnsPerSum) {
+    const int64_t last = end_of_sum(first, padded);
+    Float sum[4] = {zero(), zero(), zero(), zero()};
+    int64_t i = first;
+    for (; i + 4 * kLanes <= last; i += 4 * kLanes) {
+      for (int n = 0; n < 4; ++n) sum[n] = add_vector(i + n * kLanes, sum[n]);
     }
+    for (; i < last; i += kLanes) sum[0] = add_vector(i, sum[0]);
+    total += sum_of_lanes(add(add(sum[0], sum[1]), add(sum[2], sum[3])));
   }
-  for (; i < padded; i += kLanes) {
-    const Float a = vector(i);
-    sum[0] = multiply_add(a, a, sum[0]);
-  }
-  return sum_of_lanes(add(add(sum[0], sum[1]), add(sum[2], sum[3])));
+  return total;
 }
 
-float sum_of(const float* a, int64_t padded) {
-  Float sum[4] = {zero(), zero(), zero(), zero()};
-  int64_t i = 0;
-  for (; i + 4 * kLanes <= padded; i += 4 * kLanes) {
-    for (int n = 0; n < 4; ++n) sum[n] = add(load(a + i + n * kLanes), sum[n]);
-  }
-  for (; i < padded; i += kLanes) sum[0] = add(load(a + i), sum[0]);
-  return sum_of_lanes(add(add(sum[0], sum[1]), add(sum[2], sum[3])));
+/// Of the squares of what vector(i) gives, elements i .. i + kLanes of a row.
+template <class Vector>
+double sum_of_squares(int64_t padded, const Vector& vector) {
+  return sum_over(padded, [&](int64_t i, Float sum) {
+    const Float a = vector(i);
+    return multiply_add(a, a, sum);
+  });
+}
+
+double sum_of(const float* a, int64_t padded) {
+  return sum_over(padded, [&](int64_t i, Float sum) { return add(load(a + i), sum); });
 }
 
 /// out = x - mean, zeros in the padding; x may be out.
@@ -245,23 +254,29 @@ void norm_rows(const NormPass<float>& pass, RowRange rows, float* scratch) {
 namespace {
 
 struct RowSums {
-  float along = 0, gradient = 0;  ///< of g xh, and, if centred, of g
+  double along = 0, gradient = 0;  ///< of g xh, and, if centred, of g
 };
 
 /// One row's sums, and its part of dw and db.
 RowSums sum_row(const float* x, const float* dy, const float* weight, float inverse, bool centred,
                 int64_t padded, float* weight_sum, float* bias_sum) {
   const Float r = all(inverse);
-  Float even = zero(), odd = zero(), gradient = zero();
-  for (int64_t i = 0; i < padded; i += kLanes) {
-    const Float d = load(dy + i), xh = multiply(load(x + i), r), d_xh = multiply(d, xh);
-    (i / kLanes % 2 == 0 ? even : odd) =
-        multiply_add(load(weight + i), d_xh, i / kLanes % 2 == 0 ? even : odd);
-    if (centred) gradient = multiply_add(load(weight + i), d, gradient);
-    if (weight_sum) store(weight_sum + i, add(load(weight_sum + i), d_xh));
-    if (bias_sum) store(bias_sum + i, add(load(bias_sum + i), d));
+  RowSums sums;
+  for (int64_t first = 0; first < padded; first += kColumnsPerSum) {
+    const int64_t last = end_of_sum(first, padded);
+    Float even = zero(), odd = zero(), gradient = zero();
+    for (int64_t i = first; i < last; i += kLanes) {
+      const Float d = load(dy + i), xh = multiply(load(x + i), r), d_xh = multiply(d, xh);
+      (i / kLanes % 2 == 0 ? even : odd) =
+          multiply_add(load(weight + i), d_xh, i / kLanes % 2 == 0 ? even : odd);
+      if (centred) gradient = multiply_add(load(weight + i), d, gradient);
+      if (weight_sum) store(weight_sum + i, add(load(weight_sum + i), d_xh));
+      if (bias_sum) store(bias_sum + i, add(load(bias_sum + i), d));
+    }
+    sums.along += sum_of_lanes(add(even, odd));
+    sums.gradient += sum_of_lanes(gradient);
   }
-  return {sum_of_lanes(add(even, odd)), sum_of_lanes(gradient)};
+  return sums;
 }
 
 }  // namespace
@@ -290,9 +305,9 @@ void norm_backward_rows(const NormBackwardPass<float>& pass, RowRange rows, int6
         sum_row(x, dy, pass.weight, inverse, pass.centred, padded, weight_sum, bias_sum);
     if (pass.dx.data) {
       float* dx = writes_direct ? reinterpret_cast<float*>(at.address(pass.dx)) : scratch;
-      const auto columns = static_cast<float>(width);
-      const Float r = all(inverse), along = all(sums.along / columns),
-                  mean = all(sums.gradient / columns);
+      const auto columns = static_cast<double>(width);
+      const Float r = all(inverse), along = all(static_cast<float>(sums.along / columns)),
+                  mean = all(static_cast<float>(sums.gradient / columns));
       for (int64_t i = 0; i < padded; i += kLanes) {
         const Float g = multiply(load(dy + i), load(pass.weight + i));
         const Float xh = multiply(load(x + i), r);
