@@ -115,6 +115,9 @@ def test_arrays_of_a_file_may_lie_anywhere_in_it(tmp_path):
     mapped = np.memmap(tmp_path / "arrays", k.dtype, "r", offset=3, shape=k.shape)
     assert not mapped.flags.aligned
     np.testing.assert_array_equal(heddle.attention(q, mapped, v), heddle.attention(q, k, v))
+    positions, angles = np.arange(T), drawn(T, H // 2)
+    odd = np.frombuffer(b"odd" + positions.tobytes(), positions.dtype, offset=3)
+    np.testing.assert_array_equal(heddle.rope(q, angles, positions=odd), heddle.rope(q, angles))
 
 
 def test_attention_of_nothing():

@@ -59,7 +59,7 @@ def _makes_none(what, sample):
 
 
 def dense(what, array):
-    """A copy without gaps, row major, of an array whose memory Heddle does not read as it lies.
+    """An array without gaps, row major and at an address of whole elements: a copy, unless it lies so.
 
     Raises TypeError, about `what`, for a library that cannot make one.
     """
@@ -69,7 +69,7 @@ def dense(what, array):
     try:
         if numpy is None:
             import numpy
-        return numpy.ascontiguousarray(array if isinstance(array, numpy.ndarray) else numpy.from_dlpack(array))
+        return numpy.require(array if isinstance(array, numpy.ndarray) else numpy.from_dlpack(array), requirements="CA")
     except (ImportError, BufferError, RuntimeError, TypeError) as error:
         raise TypeError(f"{what} has rows that do not lie element beside element, and NumPy copies no such array of {library}: "
                         f"{error}") from None
