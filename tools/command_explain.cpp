@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -51,7 +52,8 @@ Status explain_graph(const std::string& path, const std::string& text, Engines c
 }
 
 struct Options {
-  std::string path, architecture;
+  std::string path;
+  std::optional<std::string> architecture;
   std::vector<std::string> dims;
   engine::Device device = engine::Device::cpu;
 };
@@ -82,19 +84,20 @@ Status explain_model(const Options& options, const std::string& bytes) {
   if (!model.is_ok())
     return error(model.status().code(), "{}: {}", options.path, model.status().message());
   const onnxruntime::Target target{
-      options.device == engine::Device::cuda ? HEDDLE_CUDA : HEDDLE_CPU, options.architecture};
+      options.device == engine::Device::cuda ? HEDDLE_CUDA : HEDDLE_CPU,
+      options.architecture.value_or("")};
   fmt::print("{}", to_people(attentions_of(*model, dims, target)));
   return Status();
 }
 
 Status explain(const Options& options) {
-  if (!options.architecture.empty() && options.device != engine::Device::cuda)
+  if (options.architecture && options.device != engine::Device::cuda)
     return error(Code::invalid_value, "--arch is given without --device cuda, which it is for");
   Engines cuda = engine::engines(engine::Device::cuda);
   std::unique_ptr<const engine::Engine> named;
   const engine::Engine* only = nullptr;
-  if (!options.architecture.empty()) {
-    HEDDLE_ASSIGN(engine::cuda::Target target, engine::cuda::target_named(options.architecture));
+  if (options.architecture) {
+    HEDDLE_ASSIGN(engine::cuda::Target target, engine::cuda::target_named(*options.architecture));
     HEDDLE_ASSIGN(target.paths, problem::AllowedPaths::of_environment());
     named = engine::cuda::target_engine(std::move(target));
     only = named.get();

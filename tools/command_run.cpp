@@ -31,9 +31,11 @@ struct RunOptions {
   bool no_compare = false;
 };
 
+using Assignment = std::pair<TensorId, std::string>;
+
 /// "q=file.npy": the tensor of that name or uid among `allowed`, and the file.
-Result<std::pair<TensorId, std::string>> assignment(const Graph& graph, const std::string& text,
-                                                    const std::vector<TensorId>& allowed) {
+Result<Assignment> assignment(const Graph& graph, const std::string& text,
+                              const std::vector<TensorId>& allowed) {
   const size_t equals = text.find('=');
   const std::string wanted = text.substr(0, equals);
   std::string known;
@@ -47,6 +49,21 @@ Result<std::pair<TensorId, std::string>> assignment(const Graph& graph, const st
   return error(Code::invalid_value,
                "'{}' names none of this graph's tensors; NAME=FILE.npy with one of {} is allowed",
                text, known);
+}
+
+Result<std::vector<Assignment>> assignments(const Graph& graph,
+                                            const std::vector<std::string>& texts,
+                                            const std::vector<TensorId>& allowed) {
+  std::vector<Assignment> found;
+  for (const std::string& text : texts) {
+    HEDDLE_ASSIGN(Assignment one, assignment(graph, text, allowed));
+    for (const auto& [other, file] : found)
+      if (other == one.first)
+        return error(Code::invalid_value, "'{}' names a tensor a second time; once is allowed",
+                     text);
+    found.push_back(std::move(one));
+  }
+  return found;
 }
 
 bool is_raw(DataType type) {
@@ -107,14 +124,15 @@ Result<bool> compare(const Graph& graph, GraphMemory& memory) {
 
 Result<ExitStatus> run(const RunOptions& options) {
   HEDDLE_ASSIGN(const Graph graph, read_graph_file(options.path));
+  HEDDLE_ASSIGN(const auto inputs, assignments(graph, options.inputs, graph::bound_inputs(graph)));
+  HEDDLE_ASSIGN(const auto outputs,
+                assignments(graph, options.outputs, graph::bound_outputs(graph)));
   HEDDLE_ASSIGN(GraphMemory memory, GraphMemory::allocate(graph));
   HEDDLE_TRY(fill_random(graph, memory, options.seed));
-  for (const std::string& given : options.inputs) {
-    HEDDLE_ASSIGN(const auto assigned, assignment(graph, given, graph::bound_inputs(graph)));
-    const DataType dtype = *graph[assigned.first].dtype;
-    HEDDLE_ASSIGN(const Array array,
-                  read_npy(assigned.second, is_raw(dtype) ? dtype : DataType::bf16));
-    HEDDLE_TRY(put(graph, assigned.first, array, memory));
+  for (const auto& [id, file] : inputs) {
+    const DataType dtype = *graph[id].dtype;
+    HEDDLE_ASSIGN(const Array array, read_npy(file, is_raw(dtype) ? dtype : DataType::bf16));
+    HEDDLE_TRY(put(graph, id, array, memory));
   }
 
   const engine::Engine* engines[] = {&engine::cpu_engine()};
@@ -136,10 +154,7 @@ Result<ExitStatus> run(const RunOptions& options) {
   fmt::print("{}\nworkspace {} bytes, median of {} runs {:.3f} ms\n\n", executable->description(),
              executable->workspace_bytes(), seconds.size(), seconds[seconds.size() / 2] * 1e3);
 
-  for (const std::string& wanted : options.outputs) {
-    HEDDLE_ASSIGN(const auto assigned, assignment(graph, wanted, graph::bound_outputs(graph)));
-    HEDDLE_TRY(write_npy(take(graph, assigned.first, memory), assigned.second));
-  }
+  for (const auto& [id, file] : outputs) HEDDLE_TRY(write_npy(take(graph, id, memory), file));
   if (options.no_compare) return kDone;
   HEDDLE_ASSIGN(const bool ok, compare(graph, memory));
   return ok ? kDone : kVerificationFailed;

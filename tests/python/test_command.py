@@ -177,6 +177,7 @@ def test_explain_of_an_architecture_needs_no_gpu(heddle, root):
     assert run.returncode == DONE and "cuda: " not in run.stdout
     assert "--device cuda" in heddle("explain", graph, "--arch", "sm_90a").stderr
     assert "sm_90a" in heddle("explain", graph, "--device", "cuda", "--arch", "sm_90").stderr
+    assert "The architecture is '', expected sm_80" in heddle("explain", graph, "--device", "cuda", "--arch", "").stderr
 
 
 @pytest.mark.parametrize("ending", ["svg", "png", "dot"])
@@ -269,6 +270,15 @@ def test_run_reads_and_writes_npy(heddle, tmp_path):
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
     np.testing.assert_allclose(np.load(tmp_path / "o.npy"), weights @ arrays["v"], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("option, texts", [("--input", ("x=a.npy", "x=b.npy")), ("--input", ("x=a.npy", "1=b.npy")),
+                                           ("--output", ("y=a.npy", "y=b.npy"))])
+def test_run_takes_each_array_once(heddle, root, option, texts):
+    graph = root / "fuzz" / "seeds" / "graph_json" / "rms_norm.json"
+    run = heddle("run", graph, *(part for text in texts for part in (option, text)))
+    assert run.returncode == BAD_INPUT and f"'{texts[1]}' names a tensor a second time; once is allowed" in run.stderr, run.stderr
+    assert not run.stdout
 
 
 def test_doctor_and_bench_speak(heddle):
