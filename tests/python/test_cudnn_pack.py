@@ -137,6 +137,7 @@ READ_ONLY.flags.writeable = False
     (lambda p: bad(p, _1=Capsule(ZEROS[:1].copy())), ValueError, "memory of 4032 bytes, expected 8064"),
     (lambda p: bad(p, _3=READ_ONLY), ValueError, "may not be written"),
     (lambda p: bad(p, _3=p.pack[0]), ValueError, "shares memory with the input"),
+    (lambda p: bad(p, _2=np.repeat(p.pack[2], 8, 0)[1::-1]), ValueError, "with strides [-1008, 336, 16, 1], expected none below 0"),
     (lambda p: bad(p, _2=0), ValueError, "input 't2' (uid 2) is bound to a null pointer"),
     (lambda p: bad(p, _2=p.pack[2].ctypes.data + 2), ValueError, "expected a multiple of 4"),
     (lambda p: bad(p, _2=-8), ValueError, "is -8, expected an address"),

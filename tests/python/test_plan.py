@@ -144,6 +144,8 @@ def test_arrays_of_other_dims_whose_elements_lie_alike(of_dims):
     (9, lambda x: np.asfortranarray(x.reshape(B, H, S * D)), ValueError, r"\[2, 3, 640\] with strides \[1, 2, 6\], expected"),
     (9, lambda x: np.repeat(x.reshape(B, H * S, D), 2, 1)[:, ::2], ValueError, r"with strides \[3840, 32, 1\], expected"),
     (9, lambda x: np.repeat(x.ravel(), 2)[::2], ValueError, r"an array of shape \[3840\] with strides \[2\], expected"),
+    (9, lambda x: np.repeat(x, 4, 0)[3:1:-1, None], ValueError, r"strides \[-1920, .*, 1\], expected"),
+    (9, lambda x: np.repeat(x, 8, 0)[4::-1], ValueError, r"shape \[5, 3, 40, 16\] with strides .*, expected none below 0"),
     (5, lambda x: (x.setflags(write=False), x)[1], ValueError, "may not be written"),
     (7, lambda x: np.ma.masked_less(x, 0), TypeError, "'q' .uid 7. is an array with a mask of its own, expected one without"),
     (7, lambda x: x.astype(object), TypeError, "'q' .uid 7. is an array of Python's objects, expected one of numbers"),

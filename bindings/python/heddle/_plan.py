@@ -148,6 +148,9 @@ class Plan:
         if known and prod(memory.dims) == prod(dims) and not _lie_alike(memory, dims, expected):
             raise ValueError(f"{what} is given an array of shape {list(memory.dims)} with strides {list(memory.strides)}, expected "
                              f"{dims} with {expected}, or one of other dims whose elements lie so in its order.")
+        if min(memory.strides, default=0) < 0:
+            raise ValueError(f"{what} is given an array of shape {list(memory.dims)} with strides {list(memory.strides)}, expected "
+                             "none below 0.")
         reach = span(dims, expected) * BYTES[tensor["dtype"]]
         if known and memory.bytes_there is not None and memory.bytes_there < reach:
             raise ValueError(f"{what} is given an array of {memory.bytes_there} bytes, expected {reach}, which its dims and "

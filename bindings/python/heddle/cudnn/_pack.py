@@ -174,6 +174,8 @@ class Binding:
             raise ValueError(f"The {port} is bound to an array of {given}, expected {MEMBERS[port.dtype].name}.")
         if port.output and not memory.writable:
             raise ValueError(f"The {port} is bound to an array that may not be written, expected one that may.")
+        if memory.strides is not None and min(memory.strides, default=0) < 0:
+            raise ValueError(f"The {port} is bound to an array with strides {list(memory.strides)}, expected none below 0.")
         if port.by_value and memory.device == "cuda":
             raise ValueError(f"The {port} is passed by value and bound to an array on a GPU, expected the host's memory.")
         # Sizes of outputs that are not given follow from the inputs'.
