@@ -55,11 +55,8 @@ def forward(x, weight, bias, y_dtype, gap=0):
 
 
 def two_passes(x, weight, bias, dtype):
-    """(y, mean, inv_variance), each step rounded to `dtype`: the truth in more precision, or the naive computation.
-
-    Sums are numpy's, by halves, but of f64 in order, as the engine's plain loops are there.
-    """
-    of = lambda a: a.cumsum(-1)[:, -1:] / dtype(a.shape[-1]) if dtype is np.float64 else a.mean(-1, keepdims=True, dtype=dtype)
+    """(y, mean, inv_variance), each step rounded to `dtype`: the truth in more precision, or the naive computation."""
+    of = lambda a: a.mean(-1, keepdims=True, dtype=dtype)  # by halves
     x, weight = x.astype(dtype), weight.astype(dtype)
     mean = of(x)
     inverse = 1 / np.sqrt(of((x - mean)**2) + dtype(EPSILON))
@@ -126,6 +123,28 @@ def test_backward(h, far):
     with enable_x64(True):
         for one, truth, naive in zip(found, gradients(jnp.float64), gradients(jnp.float32)):
             assert_as_close(one, truth, naive)
+
+
+def test_channels_of_many_f64_are_as_exact_as_those_of_few():
+    rng = np.random.default_rng(3)
+    x, dy = 3 + rng.standard_normal((2, 1, 2, 1 << 16)), 3 + rng.standard_normal((2, 1, 2, 1 << 16))
+    x, dy = (np.moveaxis(one, 2, 1) for one in (x, dy))  # [N, C, 1, many]
+    one, y, of_channel = np.ones((1, 2, 1, 1)), unwritten((2, 2, 1, 1 << 16), F64), lambda n: unwritten((n, 2, 1, 1), F64)
+    y, mean, inverse = run("instance_norm", {"x": x, "scale": one, "bias": 0 * one},
+                           {"y": y, "mean": of_channel(2), "inv_variance": of_channel(2)}, epsilon=EPSILON)
+    dx, d_scale, d_bias = run("instance_norm_backward", {"dy": dy, "x": x, "scale": one, "mean": mean, "inv_variance": inverse},
+                              {"dx": 0 * y, "d_scale": of_channel(1), "d_bias": of_channel(1)})
+
+    def truth(dtype):
+        mean = lambda a: a.mean((2, 3), keepdims=True)
+        distance, g = x - mean(x.astype(dtype)), dy.astype(dtype)
+        inverse = 1 / np.sqrt(mean(distance**2) + dtype(EPSILON))
+        y = distance * inverse
+        sums = [a.sum((0, 2, 3)).reshape(1, 2, 1, 1) for a in (g * y, g)]
+        return y, inverse, inverse * (g - mean(g) - y * mean(g * y)), *sums
+
+    for found, exact, naive in zip((y, inverse, dx, d_scale, d_bias), truth(np.longdouble), truth(np.float64)):
+        assert_as_close(found, exact, naive)
 
 
 def test_equal_numbers_are_their_bias_and_bad_rows_are_alone():

@@ -6,6 +6,7 @@
 
 #include "core/dtype.h"
 #include "core/rounding.h"
+#include "engine/cpu/long_sum.h"
 #include "engine/cpu/parallel.h"
 #include "problem/facts.h"
 #include "problem/norm_rows.h"
@@ -24,7 +25,8 @@ namespace {
 /// read once for all of them.
 constexpr int kMostTogether = 16;
 
-using Sums = std::array<double, kMostTogether>;
+using Numbers = std::array<double, kMostTogether>;
+using Sums = std::array<LongSum, kMostTogether>;
 
 /// A tensor, and how far apart its entries, channels and columns lie.
 struct View {
@@ -215,22 +217,23 @@ class ChannelNormPlan final : public ChannelsPlan<ChannelNormProblem> {
   void normalise(const Pass& pass, int64_t entry, Channels channels) const {
     const int64_t x = start(pass.x, entry, channels.first);
     const auto columns = static_cast<double>(columns_);
-    Sums mean{}, variance{}, slope{}, shift{};
+    Sums of_x{}, of_squares{};
+    Numbers mean{}, slope{}, shift{};
     for_each_column<1>({&pass.x}, [&](const auto& offset) {
       for (int c = 0; c < channels.count; ++c)
-        mean[c] += pass.x.at(x + offset[0] + c * pass.x.channel);
+        of_x[c] += pass.x.at(x + offset[0] + c * pass.x.channel);
     });
-    for (double& sum : mean) sum /= columns;
+    for (int c = 0; c < channels.count; ++c) mean[c] = of_x[c].value() / columns;
     for_each_column<1>({&pass.x}, [&](const auto& offset) {
       for (int c = 0; c < channels.count; ++c) {
         const double distance = pass.x.at(x + offset[0] + c * pass.x.channel) - mean[c];
-        variance[c] += distance * distance;
+        of_squares[c] += distance * distance;
       }
     });
     for (int c = 0; c < channels.count; ++c) {
       const auto place = [&](const View& view) { return start(view, entry, channels.first + c); };
-      variance[c] /= columns;
-      const double inverse = 1 / std::sqrt(variance[c] + pass.epsilon);
+      const double variance = of_squares[c].value() / columns;
+      const double inverse = 1 / std::sqrt(variance + pass.epsilon);
       if (pass.mean) pass.mean.set(place(pass.mean), mean[c]);
       if (pass.inv_rms) pass.inv_rms.set(place(pass.inv_rms), inverse);
       slope[c] = inverse * pass.weight.at(place(pass.weight));
@@ -242,7 +245,7 @@ class ChannelNormPlan final : public ChannelsPlan<ChannelNormProblem> {
       };
       move(pass.running_mean, pass.next_mean, mean[c]);
       move(pass.running_var, pass.next_var,
-           columns_ > 1 ? variance[c] * columns / (columns - 1) : variance[c]);
+           columns_ > 1 ? variance * columns / (columns - 1) : variance);
     }
     const int64_t y = start(pass.y, entry, channels.first);
     for_each_column<2>({&pass.x, &pass.y}, [&](const auto& offset) {
@@ -280,8 +283,8 @@ class ChannelNormBackwardPlan final : public ChannelsPlan<ChannelNormBackwardPro
         differentiate(pass, entry, channels, d_weight, d_bias);
       for (int c = 0; c < channels.count; ++c) {
         const int64_t channel = channels.first + c;
-        if (pass.d_weight) pass.d_weight.set(start(pass.d_weight, 0, channel), d_weight[c]);
-        if (pass.d_bias) pass.d_bias.set(start(pass.d_bias, 0, channel), d_bias[c]);
+        if (pass.d_weight) pass.d_weight.set(start(pass.d_weight, 0, channel), d_weight[c].value());
+        if (pass.d_bias) pass.d_bias.set(start(pass.d_bias, 0, channel), d_bias[c].value());
       }
     });
     return {};
@@ -297,7 +300,8 @@ class ChannelNormBackwardPlan final : public ChannelsPlan<ChannelNormBackwardPro
                      Sums& d_bias) const {
     const int64_t x = start(pass.x, entry, channels.first);
     const int64_t dy = start(pass.dy, entry, channels.first);
-    Sums mean{}, inverse{}, along{}, gradient{};
+    Sums of_along{}, of_gradient{};
+    Numbers mean{}, inverse{}, along{}, gradient{};
     for (int c = 0; c < channels.count; ++c) {
       mean[c] = pass.mean.at(start(pass.mean, entry, channels.first + c));
       inverse[c] = pass.inv_rms.at(start(pass.inv_rms, entry, channels.first + c));
@@ -308,18 +312,18 @@ class ChannelNormBackwardPlan final : public ChannelsPlan<ChannelNormBackwardPro
     for_each_column<2>({&pass.x, &pass.dy}, [&](const auto& offset) {
       for (int c = 0; c < channels.count; ++c) {
         const double g = pass.dy.at(dy + offset[1] + c * pass.dy.channel);
-        gradient[c] += g;
-        along[c] += g * x_hat(offset[0], c);
+        of_gradient[c] += g;
+        of_along[c] += g * x_hat(offset[0], c);
       }
     });
     for (int c = 0; c < channels.count; ++c) {
-      d_weight[c] += along[c];
-      d_bias[c] += gradient[c];
-      along[c] /= static_cast<double>(columns_);
-      gradient[c] /= static_cast<double>(columns_);
+      d_weight[c] += of_along[c].value();
+      d_bias[c] += of_gradient[c].value();
+      along[c] = of_along[c].value() / static_cast<double>(columns_);
+      gradient[c] = of_gradient[c].value() / static_cast<double>(columns_);
     }
     if (!pass.dx) return;
-    Sums slope{};
+    Numbers slope{};
     for (int c = 0; c < channels.count; ++c)
       slope[c] = inverse[c] * pass.weight.at(start(pass.weight, 0, channels.first + c));
     const int64_t dx = start(pass.dx, entry, channels.first);
