@@ -108,6 +108,19 @@ def test_attention_of_each_dtype_layout_and_stride(dtype):
         agree(heddle.attention(*given), expected, dtype)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("queries, with_lse", [(9, True), (1, False)])
+def test_attention_over_many_keys_loses_nothing(queries, with_lse, dtype):
+    """Of so many heads that none is cut into parts for more workers, which would be summed apart."""
+    heads, keys = 16, 1 << 14
+    q, k, v = (drawn(length, heads, 8) / 4 + add for length, add in ((queries, 0), (keys, 0), (keys, 1)))
+    o = heddle.attention(*(x.astype(dtype) for x in (q, k, v)), return_lse=with_lse)
+    s = np.einsum("tnh,snh->nts", *(x.astype(np.longdouble) for x in (q, k))) / np.sqrt(np.longdouble(8))
+    p = np.exp(s - s.max(-1, keepdims=True))
+    expected = np.einsum("nts,snd->tnd", p / p.sum(-1, keepdims=True), v.astype(np.longdouble))
+    assert np.abs((o[0] if with_lse else o) - expected).max() / np.abs(expected).max() < 8 * np.finfo(dtype).eps
+
+
 def test_arrays_of_a_file_may_lie_anywhere_in_it(tmp_path):
     """As those of a file whose header has an odd number of bytes."""
     q, k, v = rows()

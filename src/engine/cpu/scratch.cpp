@@ -57,7 +57,7 @@ ForwardScratch forward_scratch(const ForwardPass<Real>& pass, const KernelShape&
   at.q = layout.take<Real>(rows * at.q_pitch);
   at.o = layout.take<Real>(rows * at.o_pitch);
   at.k = layout.take<Real>(packed_keys * words);
-  at.v = layout.take<Real>(packed_keys / pack * parts * at.o_pitch);
+  at.v = layout.take<Real>((pass.has_few_rows ? rows : packed_keys / pack * parts) * at.o_pitch);
   at.s = layout.take<Real>(scores);
   at.p = pack > 1 ? layout.take<Real>(panel * (kForwardKeys / pack * parts + kPitchGap)) : at.s;
   at.staging = layout.take<Real>(staging_words(a, shape, pass.products));

@@ -8,7 +8,7 @@
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
 struct Tile {
-  Real *q, *k, *v;            ///< words
+  Real *q, *k, *v;            ///< words; v of few rows: a block's share of O
   Real *o, *s, *p, *staging;  ///< p: probabilities as words, of Parts plane after plane of a row
   Real *max, *sum;
   Real* factors;
