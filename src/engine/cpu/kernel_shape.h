@@ -23,7 +23,7 @@ struct KernelShape {
   int few_rows;  ///< most rows of a group for which packing its keys does not pay
   int64_t backward_rows, backward_keys;  ///< of a tile: whole panels of rows and of columns
   Products of_bf16;                      ///< how it multiplies bf16, at its fastest
-  Products of_f16 = Products::singles, of_f32 = Products::singles;
+  Products of_f16 = Products::singles, of_f32 = Products::singles;  ///< likewise
 };
 
 /// Rows of a panel: the microkernel's, or two tiles'.

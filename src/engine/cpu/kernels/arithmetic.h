@@ -5,9 +5,8 @@
 //   Pairs    a word is two bf16 that are neighbours along the summed dim; a step is the dot product
 //            of two pairs, added in f32. Twice the speed, where the machine has it and Q, K and V
 //            are bf16; probabilities and their gradients are then rounded to bf16.
-//   Tiles    the same words, multiplied tile by tile (tile_products.h): sums are over whole tiles
-//   of
-//            words, those past the last element are zeros.
+//   Tiles    the same words, multiplied tile by tile (tile_products.h): sums are over whole tiles,
+//            and words past the last element are zeros.
 //   Parts    f32 in three parts, f16 in two: each element is a sum of bf16 numbers, the first what
 //            it begins with, the next what that leaves. Of each part there is a plane of words as
 //            Tiles has them, and a product is those of planes whose share f32 holds: six, or four.
@@ -24,8 +23,6 @@ namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
 struct Singles {
   static constexpr int kPack = 1, kParts = 1;
-  /// Whether the numbers of these words, of Parts of their first plane, may be multiplied so.
-  static bool takes(const Real*, int64_t) { return true; }
   static constexpr int kDepth = 1;  ///< words that a sum is over whole numbers of
   static constexpr int kPanelRows = panel_rows(kShape, Products::singles);
   static Float step(Float a, Float b, Float sum) { return multiply_add(a, b, sum); }
@@ -36,6 +33,8 @@ struct Singles {
   static void read(const View& v, const char* p, int64_t columns, Real* words) {
     read_row(v.element, p, v.stride[3], v.element_bytes, columns, words);
   }
+  /// Whether the numbers of these words, of Parts of their first plane, may be multiplied so.
+  static bool takes(const Real*, int64_t) { return true; }
 };
 
 /// Words from one plane of A's parts to the next, and of B's.
@@ -66,7 +65,6 @@ inline constexpr int64_t kColumnUnit =
 #if defined(HEDDLE_CPU_LEVEL_BF16)
 struct Pairs {
   static constexpr int kPack = 2, kDepth = 1, kParts = 1;
-  static bool takes(const Real*, int64_t) { return true; }
   static constexpr int kPanelRows = panel_rows(kShape, Products::pairs);
   static Float step(Float a, Float b, Float sum) { return add_dot_of_pairs(a, b, sum); }
 
@@ -81,6 +79,7 @@ struct Pairs {
     }
     if (columns % 2 != 0) out[columns] = 0;
   }
+  static bool takes(const Real*, int64_t) { return true; }
 };
 
 struct Tiles : Pairs {
