@@ -127,9 +127,9 @@ class BackwardPlan final : public Plan {
     pass.group = std::max<int64_t>(1, std::gcd(per_k, per_v));
     pass.heads = std::max<int64_t>(1, std::lcm(per_k, per_v));
     pass.products = packed_products(s, shape);
-    // Words of bf16 are copied, those of parts are made of numbers of any type.
-    if (parts_of(pass.products) == 1 && s.type(structure_.d_o).dtype != DataType::bf16)
-      pass.products = Products::singles;
+    // Parts hold a dO of the operands' type: of a longer one they would leave dP - D of a row that
+    // sees one key, which is 0, what they cut off.
+    if (s.type(structure_.d_o).dtype != s.type(s.q).dtype) pass.products = Products::singles;
     const auto steps = [](const ScoreExpression& e) {
       return static_cast<int32_t>(e.nodes.size());
     };
