@@ -54,7 +54,8 @@ void visit_panel(const AttentionArguments& a, const ScoreUnits& units, Tile& t,
                  const KeyBlock& block, int64_t panel, int rows) {
   const Interval seen = columns_seen(a, t, block, panel, rows);
   if (seen.lo >= seen.hi) return;
-  const auto [first, last] = columns_computed<Arithmetic>(seen);
+  const Interval computed = columns_computed<Arithmetic>(seen);
+  const int64_t first = computed.lo, last = computed.hi;
 
   const int64_t words = words_of<Arithmetic>(a.qk_dim), depth = depth_of<Arithmetic>(a.qk_dim);
   for (int64_t j = first; j < last; j += kPanelColumns) {
