@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <limits>
 
 #include "engine/cpu/engine.h"
@@ -172,7 +171,8 @@ struct Extreme {
   double value = 0, hidden_value = 0, hidden_key = 0;
 };
 
-Program attention(DataType dtype, const Extreme& extreme) {
+/// A forward, and a backward with it if one is wanted.
+Program attention(DataType dtype, const Extreme& extreme, bool has_backward = false) {
   constexpr int64_t kRows = 300, kKeys = 530, kColumns = 40;
   Program program;
   Random random(5);
@@ -194,9 +194,23 @@ Program attention(DataType dtype, const Extreme& extreme) {
   if (extreme.hidden_key != 0) program.set(node.k, extreme.hidden_key, 0, 0, 450, 7);
   node.attention.attn_scale = 0.2 / (extreme.q * extreme.k);
   node.attention.right_bound = 100;
-  node.o = program.add("o", dtype, {1, 2, kRows, kColumns});
-  program.allocate(node.o);
+  const auto result = [&](const char* name, DataType type, Dims dims) {
+    const graph::TensorId id = program.add(name, type, std::move(dims));
+    program.allocate(id);
+    return id;
+  };
+  node.o = result("o", dtype, {1, 2, kRows, kColumns});
+  if (has_backward) node.stats = result("stats", DataType::f32, {1, 2, kRows, 1});
   graph.nodes = {{"attention", node}};
+  if (!has_backward) return program;
+  graph::SdpaBackward backward;
+  backward.q = node.q, backward.k = node.k, backward.v = node.v, backward.o = node.o;
+  backward.stats = node.stats, backward.attention = node.attention;
+  backward.d_o = made("d_o", dtype, {1, 2, kRows, kColumns}, 1);
+  backward.d_q = result("d_q", dtype, {1, 2, kRows, kColumns});
+  backward.d_k = result("d_k", dtype, {1, 1, kKeys, kColumns});
+  backward.d_v = result("d_v", dtype, {1, 1, kKeys, kColumns});
+  graph.nodes.push_back({"backward", backward});
   return program;
 }
 
@@ -216,7 +230,8 @@ TEST_F(Tiles, OfNumbersThatPartsDoNotHold) {
   }
   for (const auto& [dtype, extreme] : cases) {
     SCOPED_TRACE(::testing::Message() << name(dtype) << ", " << extreme.words);
-    Program program = attention(dtype, extreme);
+    // A hidden value is the one that leaves every gradient a number.
+    Program program = attention(dtype, extreme, extreme.hidden_value != 0);
     const Status valid = graph::validate(program.graph);
     ASSERT_TRUE(valid.is_ok()) << valid.message();
     const Definition definition(program, dtype);
