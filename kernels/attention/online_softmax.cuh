@@ -1,5 +1,5 @@
 // Softmax over keys that arrive a tile at a time, for the two rows a thread holds of a 64 x N
-// accumulator. Scores are kept in log2 units, so that every exponential is one ex2.
+// accumulator. A factor takes scores to log2 units, so that every exponential is one ex2.
 //
 // `reference` is what exponents are taken against: a recent row maximum. It may lag behind the true
 // one by kSlack (in log2 units): then terms grow to at most 2^kSlack, which f32 sums and 16-bit
@@ -46,23 +46,32 @@ HEDDLE_DEVICE void add_exactly(float& sum, float& lost, float x) {
   lost += (before - (sum - added)) + (x - added);
 }
 
+/// How a row's scores become exponents: fma(score, scale, -from), with a rest score * rest besides.
+struct RowUnits {
+  float scale, rest, from;
+};
+
 /// With kExact (f32) sums of tiles are added up exactly: thousands of terms, each rounded, would
 /// leave a row's O, and with it delta of the backward, several times the error of all else.
-/// With kNatural `reference` is a score, natural as they are, and exponents are differences of
-/// scores: equal ones stay equal and finite ones finite, however large they are. It lags by
-/// nothing.
-/// With kLift the largest term is 2^kLift, and so are sums larger: the reference lies so much below
-/// the maximum, kNatural: exponents are so much larger.
+/// With kNatural exponents are differences of scores: equal ones stay equal and finite ones finite,
+/// however large they are. The reference lags by nothing. Without, one FFMA takes a score to its
+/// exponent, of a product that is rounded (see units_of).
+/// With kLift the largest term is 2^kLift, and so are sums larger: exponents are so much larger.
 /// `Lanes` are those that share a row.
 template <int kSlack, bool kExact = false, bool kNatural = false, int kLift = 0,
           class Lanes = tile::LanesOfQuad>
 struct OnlineSoftmax {
   static_assert(!kNatural || kSlack == 0);
-  static_assert(kLift == 0 || kSlack == 0);
+  static_assert(kLift == 0 || kNatural);
   /// Below it a scaled reference is rounded by at most 2^-9 of log2 units, a part in 700 of all
   /// terms alike.
   static constexpr float kLargestRounded = 65536.0f;
-  float reference[2];  ///< in log2 units, kNatural: natural; -inf while no key was seen
+  /// Of a product of up to 2^28, in log2 units, which all of a row's terms are larger or smaller
+  /// by.
+  static constexpr int kMostRounded = 8;
+  /// Terms are at most two to this.
+  static constexpr int kMostExponent = kSlack + kLift + (kNatural ? 0 : kMostRounded);
+  float reference[2];  ///< a score; -inf while no key was seen
   float sum[2];        ///< this lane's share
   float lost[2];       ///< with kExact: what `sum` is short of
 
@@ -72,19 +81,19 @@ struct OnlineSoftmax {
     lost[0] = lost[1] = 0;
   }
 
-  /// s becomes 2^(scale*s - reference), kNatural: 2^(scale*(s - reference) + kLift); `correction`
-  /// is what earlier sums and outputs must be multiplied by. scale > 0. With kRest the scale is
-  /// scale + rest.
+  /// s becomes 2^(scale * (s - reference) + kLift); `correction` is what earlier sums and outputs
+  /// must be multiplied by. scale > 0. With kRest the scale is scale + rest, rest > 0.
   template <bool kRest = false, int kCount>
   HEDDLE_DEVICE void update(float (&s)[kCount], float scale, float (&correction)[2],
                             float rest = 0) {
-    raise(s, scale, correction);
+    raise<kRest>(s, scale, correction, rest);
     exponentiate<kRest>(s, scale, rest);
   }
 
   /// The first half of it: the reference.
-  template <int kCount>
-  HEDDLE_DEVICE void raise(const float (&s)[kCount], float scale, float (&correction)[2]) {
+  template <bool kRest = false, int kCount>
+  HEDDLE_DEVICE void raise(const float (&s)[kCount], float scale, float (&correction)[2],
+                           float rest = 0) {
     float top[2] = {s[0], s[2]}, other[2] = {s[1], s[3]};
 #pragma unroll
     for (int i = 4; i < kCount; i += 4) {
@@ -96,10 +105,13 @@ struct OnlineSoftmax {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float most = Lanes::max(ptx::max(top[h], other[h]));
-      const float seen = kNatural ? most : kLift > 0 ? scale * most - kLift : scale * most;
       const float old = reference[h];
-      reference[h] = seen > old + kSlack ? seen : old;
-      correction[h] = of_earlier(old - offset(h), scale);
+      if constexpr (kSlack == 0)
+        reference[h] = ptx::max(old, most);
+      else
+        reference[h] = (most - old) * scale > kSlack ? most : old;
+      correction[h] = ptx::exp2(kNatural ? (old - offset(h)) * scale
+                                         : earlier_exponent<kRest>(old, h, scale, rest));
       sum[h] *= correction[h];
       if constexpr (kExact) lost[h] *= correction[h];
     }
@@ -108,16 +120,18 @@ struct OnlineSoftmax {
   /// The second half: the terms, and their sum.
   template <bool kRest = false, int kCount>
   HEDDLE_DEVICE void exponentiate(float (&s)[kCount], float scale, float rest = 0) {
-    const float from[2] = {offset(0), offset(1)};
+    const RowUnits units[2] = {units_of<kRest>(0, scale, rest), units_of<kRest>(1, scale, rest)};
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const int h = tile::fragment_half(i);
-      float exponent = ptx::fma(s[i], scale, -from[h]);
+      float exponent;
       if constexpr (kNatural) {
-        const float apart = s[i] - from[h];
+        const float apart = s[i] - offset(h);
         exponent = kLift > 0 ? ptx::fma(apart, scale, kLift) : apart * scale;
+      } else {
+        exponent = ptx::fma(s[i], units[h].scale, -units[h].from);
+        if constexpr (kRest) exponent = ptx::fma(s[i], units[h].rest, exponent);
       }
-      if constexpr (kRest) exponent = ptx::fma(s[i], rest, exponent);
       s[i] = ptx::exp2(exponent);
     }
     if constexpr (kExact) {
@@ -135,6 +149,15 @@ struct OnlineSoftmax {
 #pragma unroll
       for (int i = 0; i < kCount; ++i) sum[tile::fragment_half(i)] += s[i];
     }
+  }
+
+  /// Without kNatural: how far above 0 the reference's own exponent is, by what its product was
+  /// rounded by.
+  template <bool kRest = false>
+  HEDDLE_DEVICE float excess(int h, float scale, float rest = 0) const {
+    const RowUnits units = units_of<kRest>(h, scale, rest);
+    const float exponent = ptx::fma(offset(h), units.scale, -units.from);
+    return kRest ? ptx::fma(offset(h), units.rest, exponent) : exponent;
   }
 
   /// update() with kNatural, of scores that are dots: one FFMA takes each to its exponent, whose
@@ -161,22 +184,6 @@ struct OnlineSoftmax {
     }
   }
 
-  /// One more term in the denominator, counted once per row (by lane 0 of the quad).
-  /// The logit in the units of references.
-  HEDDLE_DEVICE void add_sink(float logit, bool first_lane, float (&correction)[2]) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float old = reference[h];
-      reference[h] = ptx::max(old, logit);
-      correction[h] =
-          reference[h] == minus_infinity() ? 1.f : of_earlier(old - reference[h], kLog2E);
-      sum[h] *= correction[h];
-      if constexpr (kExact) lost[h] *= correction[h];
-      if (first_lane && reference[h] != minus_infinity())
-        sum[h] += of_earlier(logit - reference[h], kLog2E);
-    }
-  }
-
   /// After the last tile: the row's whole sum.
   HEDDLE_DEVICE float total(int h) const {
     return kExact ? Lanes::sum(sum[h]) + Lanes::sum(lost[h]) : Lanes::sum(sum[h]);
@@ -187,10 +194,26 @@ struct OnlineSoftmax {
   HEDDLE_DEVICE float offset(int h) const {
     return reference[h] == minus_infinity() ? 0.f : reference[h];
   }
-  /// A term whose reference lies so far below another, taken against that; kNatural: scores that
-  /// `scale` makes exponents of 2.
-  HEDDLE_DEVICE static float of_earlier(float apart, float scale) {
-    return ptx::exp2(kNatural ? apart * scale : apart);
+  template <bool kRest>
+  HEDDLE_DEVICE static float product(float score, float scale, float rest) {
+    if constexpr (kRest) return ptx::fma(score, scale, score * rest);
+    return __fmul_rn(score, scale);
+  }
+  /// A product of up to 2^28 is rounded by up to kMostRounded. Scores beyond, each an f32, are
+  /// equal or lie 16 powers of two apart: they still do with a power of two in place of the scale,
+  /// whose products are exact. (A rest of 0 would make NaN of -inf.)
+  template <bool kRest>
+  HEDDLE_DEVICE RowUnits units_of(int h, float scale, float rest) const {
+    const float scaled = product<kRest>(offset(h), scale, rest);
+    const float power = __uint_as_float((__float_as_uint(scale) + 0x400000) & 0xff800000);
+    const bool huge = !(fabsf(scaled) <= 0x1p28f);
+    return {huge ? power : scale, huge ? 0x1p-126f : rest, huge ? offset(h) * power : scaled};
+  }
+  /// Of a term that was taken against `old`.
+  template <bool kRest>
+  HEDDLE_DEVICE float earlier_exponent(float old, int h, float scale, float rest) const {
+    const RowUnits units = units_of<kRest>(h, scale, rest);
+    return product<kRest>(old, units.scale, units.rest) - units.from;
   }
 };
 

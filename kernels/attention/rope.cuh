@@ -6,6 +6,7 @@
 #pragma once
 
 #include "../ptx/math.cuh"
+#include "../streaming/rotation.cuh"
 #include "../streaming/sine_cosine.cuh"
 #include "operand.cuh"
 #include "rope_parameters.h"
@@ -65,15 +66,15 @@ struct RopeSteps {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if constexpr (!kHalves) {
-        x[i] = ptx::pack<T>(a[i][0] * c[i] - a[i][1] * s[i], a[i][1] * c[i] + a[i][0] * s[i]);
+        streaming::turn_pair(a[i][0], a[i][1], c[i], s[i]);
       } else if (i < 2) {
-        const float(&u)[2] = a[i], (&v)[2] = a[i + 2];
-        const float *cosine = c + 2 * i, *sine = s + 2 * i;
-        x[i] = ptx::pack<T>(u[0] * cosine[0] - v[0] * sine[0], u[1] * cosine[1] - v[1] * sine[1]);
-        x[i + 2] =
-            ptx::pack<T>(v[0] * cosine[0] + u[0] * sine[0], v[1] * cosine[1] + u[1] * sine[1]);
+#pragma unroll
+        for (int n = 0; n < 2; ++n)
+          streaming::turn_pair(a[i][n], a[i + 2][n], c[2 * i + n], s[2 * i + n]);
       }
     }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x[i] = ptx::pack<T>(a[i][0], a[i][1]);
   }
 };
 
@@ -121,21 +122,16 @@ HEDDLE_DEVICE void make_rotations(const RotationArguments& args, int block) {
 #pragma unroll
   for (int apart = 16; apart > 0; apart /= 2)
     largest = ptx::max(largest, __shfl_xor_sync(0xffffffffu, largest, apart));
-  // A power of two whose reciprocal is one too: 1, unless f16 would fall short of 2^-12 of the
-  // largest, or not reach it.
-  int exponent = min_of(max_of(__float_as_int(largest) >> 23, 1), 253);
-  if (exponent >= 127 - 12 && exponent <= 127 + 14) exponent = 127;
-  const float unit = __int_as_float(exponent << 23),
-              per_unit = __int_as_float((254 - exponent) << 23);
+  const streaming::RotationUnit unit = streaming::rotation_unit(largest);
   unsigned* const group = args.rotations + i64{index / kRotationRows} * (kRotationRows * kPairs);
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
     const int n = lane + 32 * i;
     if (n < kPairs)
       group[Steps::place_of(index % kRotationRows, n)] =
-          ptx::pack<f16>(cosines[i] * per_unit, sines[i] * per_unit);
+          streaming::packed_rotation(cosines[i], sines[i], unit);
   }
-  if (lane == 0) args.units[index] = unit;
+  if (lane == 0) args.units[index] = unit.unit;
 }
 
 }  // namespace heddle::attention

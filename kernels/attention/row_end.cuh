@@ -7,32 +7,42 @@
 
 namespace heddle::attention {
 
+/// What a row's scores came to: its maximum, in the units of scores, and what that was rounded by;
+/// the sum of exponentials against it, each 2^excess times as large.
+struct RowTerms {
+  float top, sum;
+  float top_rest = 0, excess = 0;
+};
+
 struct RowEnd {
   float factor;     ///< on the row's sum of weighted values
   bool has_output;  ///< else O is 0, and the factor means nothing
 };
 
-/// Of a row whose scores have the maximum `top`, in their own units, and whose exponentials against
-/// it have the sum `sum`, a sink not among them: it is one more logit, without a value. Statistics
-/// are written with `writes`. A row that is not `valid`, beyond its sequence, saw nothing, and has
-/// no place in a ragged tensor.
-template <bool kExact, bool kInputIsLog2>
+/// A sink is not among a row's terms: it is one more logit, without a value. Statistics are written
+/// with `writes`. A row that is not `valid`, beyond its sequence, saw nothing, and has no place in
+/// a ragged tensor.
+template <bool kExact, bool kInputIsLog2, bool kSink = true>
 HEDDLE_DEVICE RowEnd end_row(const ForwardParameters& p, int batch, int head, int row, bool valid,
-                             bool writes, float top, float sum) {
+                             bool writes, RowTerms terms) {
   const float to_log2 = kInputIsLog2 ? 1.0f : kLog2E;
+  float top = terms.top, sum = terms.sum, rest = terms.top_rest;
   if (!valid) sum = 0, top = minus_infinity();
   RowEnd end{0, sum != 0};
-  if (p.sink && valid) {
+  const float unit = kExact ? exp2f(-terms.excess) : ptx::exp2(-terms.excess);
+  if (kSink && p.sink && valid) {
     const float sink = p.sink[head] * (kInputIsLog2 ? kLog2E : 1.0f);
-    const float joint = ptx::max(top, sink);
-    const float shift = joint == minus_infinity() ? 0.0f : joint;
-    const float shrink = ptx::exp2((top - shift) * to_log2);
-    sum = sum * shrink + ptx::exp2((sink - shift) * to_log2);
+    const bool above = sink > top;
+    const float joint = above ? sink : top, shift = joint == minus_infinity() ? 0.0f : joint;
+    const float shrink = ptx::exp2(above ? (top - shift + rest) * to_log2 : 0.0f) * unit;
+    if (above) rest = 0;
+    sum = sum * shrink + ptx::exp2((sink - shift - rest) * to_log2);
     // The weights were taken relative to `top`; the output shrinks with them.
     end.factor = shrink / sum;
     top = joint;
   } else {
     end.factor = 1.0f / sum;
+    sum *= unit;
   }
   const auto has_place = [&](const Tensor& tensor) {
     return tensor.data != nullptr && (valid || tensor.offsets == nullptr);
@@ -40,7 +50,7 @@ HEDDLE_DEVICE RowEnd end_row(const ForwardParameters& p, int batch, int head, in
   if (writes) {
     if (has_place(p.stats))
       *element_pointer<float>(p.stats, batch, head, row, 0) =
-          log_sum_exp<kExact, kInputIsLog2>(top, sum, p.stats_log2 != 0);
+          log_sum_exp<kExact, kInputIsLog2>(top, sum, p.stats_log2 != 0, rest);
     if constexpr (kInputIsLog2) top = natural_maximum<kExact>(top, sum);
     if (has_place(p.max))  // running maxima pass over a NaN, sums do not
       *element_pointer<float>(p.max, batch, head, row, 0) = isnan(sum) ? sum : top;

@@ -15,16 +15,18 @@ HEDDLE_DEVICE float minus_infinity() { return __int_as_float(0xff800000); }
 /// recompute its weights. Of scores that are more than dot products.
 HEDDLE_DEVICE bool weights_are_lost(float log_sum_exp) { return log_sum_exp <= -8388608.0f; }
 
-/// log(2^reference * sum), or its log2; -inf of no terms. Without kOfLog2 the reference is natural,
-/// log(e^reference * sum). The approximate logarithm errs by 2^-22, which f32 problems (`kExact`)
-/// would notice.
+/// log(2^(reference + rest) * sum), or its log2; -inf of no terms. Without kOfLog2 the reference is
+/// natural, log(e^(reference + rest) * sum). The approximate logarithm errs by 2^-22, which f32
+/// problems (`kExact`) would notice.
 template <bool kExact, bool kOfLog2 = true>
-HEDDLE_DEVICE float log_sum_exp(float reference, float sum, bool in_log2) {
+HEDDLE_DEVICE float log_sum_exp(float reference, float sum, bool in_log2, float rest = 0) {
   if (sum == 0.f) return minus_infinity();
   const float log2_sum = kExact ? log2f(sum) : ptx::log2(sum);
   if constexpr (!kOfLog2)
-    return in_log2 ? ptx::fma(reference, kLog2E, log2_sum) : ptx::fma(log2_sum, kLn2, reference);
-  return in_log2 ? reference + log2_sum : ptx::fma(reference, kLn2, log2_sum * kLn2);
+    return in_log2 ? ptx::fma(reference, kLog2E, ptx::fma(rest, kLog2E, log2_sum))
+                   : reference + ptx::fma(log2_sum, kLn2, rest);
+  return in_log2 ? reference + (log2_sum + rest)
+                 : ptx::fma(reference, kLn2, (log2_sum + rest) * kLn2);
 }
 
 /// Below it what a maximum is rounded by, taken to other units, is a factor of a sum that f32

@@ -264,7 +264,7 @@ struct DecodeBlock {
               head = sequence.head * group + packed % group;
     const bool valid = token < sequence.keys.q_length;
     const attention::RowEnd end = attention::end_row<false, Config::kInputIsLog2>(
-        p, sequence.batch, head, token, valid, column == 0, joint.top, joint.sum);
+        p, sequence.batch, head, token, valid, column == 0, {joint.top, joint.sum});
     if (!valid && p.o.offsets != nullptr) return;
     // Chosen, not multiplied by 0: a value that nobody sees may be NaN or infinite.
     const auto ended = [&](float x, int n) {

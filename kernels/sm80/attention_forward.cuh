@@ -194,7 +194,8 @@ struct AttentionForward {
       const bool valid = rows[half] < q_length;
       const bool writes = lane % 4 == 0 && part == 0 && rows[half] < p.q_length;
       const attention::RowEnd end = attention::end_row<kExact, Config::kInputIsLog2>(
-          p, batch, head, rows[half], valid, writes, softmax.reference[half], softmax.total(half));
+          p, batch, head, rows[half], valid, writes,
+          {softmax.reference[half], softmax.total(half)});
       factor[half] = end.factor * kept_weight_factor<Config::kDropout>(p);
       has_output[half] = end.has_output;
     }

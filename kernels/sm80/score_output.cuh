@@ -83,8 +83,8 @@ struct ScoreOutput : AttentionForward<Config, Score> {
       for (int half = 0; half < 2; ++half) {
         top[half] = softmax.reference[half];
         factor[half] = attention::end_row<Base::kExact, Config::kInputIsLog2>(
-                           p, batch, head, rows[half], rows[half] < q_length, false, top[half],
-                           softmax.total(half))
+                           p, batch, head, rows[half], rows[half] < q_length, false,
+                           {top[half], softmax.total(half)})
                            .factor;
       }
     }

@@ -218,7 +218,7 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       tiles.wait_v();
       issue_output(out, weights);
       float factor[2];
-      Epilogue::finish(args, work, consumer, softmax, factor);
+      Epilogue::finish(args, work, consumer, scores, softmax, factor);
       wait_q(following);
       tiles.skip_k((C::kUpwards ? work : following).others(consumer));
       tiles.wait_k();
@@ -276,11 +276,11 @@ struct AttentionForward : ForwardBlock<Config, Score> {
         tiles.release_q();
         const Work following = tiles.next_work();
         take_q(following);
-        Epilogue::run(args, tiles, work, out, softmax);
+        Epilogue::run(args, tiles, work, scores, out, softmax);
         return following;
       } else {
         wait_q(work);
-        Epilogue::run(args, tiles, work, out, softmax);
+        Epilogue::run(args, tiles, work, scores, out, softmax);
         return tiles.next_work();
       }
     }
@@ -312,7 +312,7 @@ struct AttentionForward : ForwardBlock<Config, Score> {
         step<true, true>(following, following.first_key_tile(consumer), out, weights, softmax,
                          correction);
         tiles.skip_v(passing);
-        Epilogue::run(args, tiles, work, out, done);
+        Epilogue::run(args, tiles, work, scores, out, done);
       }
       attention::clear(out);
     }
@@ -331,7 +331,7 @@ struct AttentionForward : ForwardBlock<Config, Score> {
         if (!kCrosses || following.q_tile < 0 || following.empty()) {
           last_output(work, out, weights);
           if constexpr (kStagedRotations) take_q(following);
-          Epilogue::run(args, tiles, work, out, softmax);
+          Epilogue::run(args, tiles, work, scores, out, softmax);
           return kCrosses ? following : tiles.next_work();
         }
         cross(work, following, out, weights, softmax, correction);

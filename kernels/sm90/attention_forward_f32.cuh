@@ -83,7 +83,7 @@ struct AttentionForwardF32 : AttentionForward<Config, Score> {
           }
           tiles.release_q();
         }
-        Epilogue::run(args, tiles, work, out, softmax);
+        Epilogue::run(args, tiles, work, scores, out, softmax);
       }
     }
   };

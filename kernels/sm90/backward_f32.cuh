@@ -78,7 +78,9 @@ HEDDLE_DEVICE void exponentiate_f32(float (&s)[Block::kTileM / 2], u32 lse,
     const F32Rows<Block> rows(lse + 32 * n);
 #pragma unroll
     for (int i = 4 * n; i < 4 * n + 4; ++i) {
-      const float apart = ptx::fma(s[i], rest, ptx::fma(s[i], unit, rows.lse[i % 2]));
+      const float apart = Block::C::kMaxAndSum
+                              ? ptx::fma(s[i], unit, s[i] * rest) + rows.lse[i % 2]
+                              : ptx::fma(s[i], rest, ptx::fma(s[i], unit, rows.lse[i % 2]));
       s[i] = ptx::exp2(rows.template exponent<false>(apart, to_log2, i % 2));
     }
   }

@@ -170,7 +170,7 @@ struct RowExponents {
   }
   HEDDLE_DEVICE float of_dot(float dot, float scale, int e) const {
     if constexpr (!kApart) return ptx::fma(dot, scale * kToLog2, lse[e]);
-    return ptx::fma(ptx::fma(dot, scale, lse[e]), kToLog2, log2_sum[e]);
+    return of_score(__fmul_rn(dot, scale), e);
   }
   HEDDLE_DEVICE float of_score(float score, int e) const {
     if constexpr (!kApart) return ptx::fma(score, kToLog2, lse[e]);

@@ -39,6 +39,9 @@ struct ForwardBlock {
   /// of natural scores do as well, and took a bias at d 128 2 % more time.)
   static constexpr bool kInLog2 = Score::kFiniteMaskRows && !kNatural;
 
+  /// Scores, before they are exponents, are of base 2.
+  static constexpr bool kLog2Scores = kInLog2 || C::kInputIsLog2;
+
   /// From one key tile to the next that is visited.
   static constexpr int kKeyStep = C::kUpwards ? 1 : -1;
   // The next Q comes in behind this tile's last keys. A consumer that is done lets one of them pass
@@ -58,7 +61,7 @@ struct ForwardBlock {
   /// f32 leaves from registers, and is summed in f32 from key tile to key tile: in products of
   /// f32's own precision it would show that tensor cores cut sums off instead of rounding them.
   static constexpr bool kSplitF16 = C::kPlanes > 1;
-  /// Weights reach 2^kSlack; times this they keep two planes of f16 in range down to 2^-17.
+  /// Weights times this keep two planes of f16 in range down to 2^-17.
   static constexpr float kWeightUnit = 128;
   static_assert(!kSplitF16 || (is_same<T, f16> && C::kRopeDim == 0));
   static_assert(!C::kOutputAliasesQ || OTile::kBytes <= QTile::kBytes, "O must fit where Q was");
@@ -101,6 +104,8 @@ struct ForwardBlock {
 
   using Visible = attention::VisibleKeys<C::kLowerVaries, C::kUpperVaries>;
   using Softmax = attention::OnlineSoftmax<C::kSlack, kSplitF16, kNatural>;
+  static_assert(!is_same<T, f16> || Softmax::kMostExponent + (kSplitF16 ? 7 : 0) < 16,
+                "weights are f16");
 };
 
 }  // namespace heddle::sm90

@@ -3,6 +3,7 @@
 
 #include "../attention/online_softmax.cuh"
 #include "../attention/operand.cuh"
+#include "../attention/row_end.cuh"
 #include "../ptx/math.cuh"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/sync.cuh"
@@ -27,28 +28,36 @@ struct ForwardEpilogue {
   static constexpr bool kSplitF16 = Block::kSplitF16;
 
   /// Divides by the row sums and writes O and the row statistics.
+  template <class Scores>
   HEDDLE_DEVICE static void run(const ForwardArguments& args, Tiles& tiles, const Work& work,
-                                Output& out, Softmax& softmax) {
+                                const Scores& scores, Output& out, const Softmax& softmax) {
     float factor[2];
-    finish(args, work, tiles.consumer, softmax, factor);
+    finish(args, work, tiles.consumer, scores, softmax, factor);
     store(args, tiles, work, out, factor);
   }
 
   /// Writes the row statistics. `factor` is what O's rows are still to be multiplied with. It may
   /// come while the last P V runs.
+  template <class Scores>
   HEDDLE_DEVICE static void finish(const ForwardArguments& args, const Work& work, int consumer,
-                                   Softmax& softmax, float (&factor)[2]) {
-    float correction[2] = {1, 1};
-    if constexpr (C::kSink) {
-      // The sink is in natural units even when scores are not.
-      const float sink = args.problem.sink[work.head];
-      softmax.add_sink(Block::kNatural ? sink : sink * attention::kLog2E, threadIdx.x % 4 == 0,
-                       correction);
-    }
-    write_statistics(args, work, consumer, softmax, factor);
-    if constexpr (C::kSink) {
-      factor[0] *= correction[0];
-      factor[1] *= correction[1];
+                                   const Scores& scores, const Softmax& softmax,
+                                   float (&factor)[2]) {
+    const attention::ForwardParameters& p = args.problem;
+    float kept = 1;
+    if constexpr (C::kDropout != Dropout::none)
+      kept = p.keep_scale_operand != nullptr ? *p.keep_scale_operand : p.keep_scale;
+    if constexpr (kSplitF16)
+      kept *= work.unit_of(args.v_pairs, p.q_heads) * (1 / Block::kWeightUnit);
+    const int thread = threadIdx.x % 128;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = work.first_row(consumer) + tile::fragment_row(thread, h);
+      const bool valid = !C::kLengths || row < work.q_length;
+      const bool writes = thread % 4 == 0 && consumer % C::kParts == 0 && row < p.q_length;
+      const attention::RowEnd end = attention::end_row<kSplitF16, Block::kLog2Scores, C::kSink>(
+          p, work.batch, work.head, row, valid, writes,
+          scores.terms_of(work, softmax, h, softmax.total(h)));
+      factor[h] = end.has_output ? end.factor * kept : 0.0f;
     }
   }
 
@@ -99,45 +108,6 @@ struct ForwardEpilogue {
   HEDDLE_DEVICE static int written_rows(const attention::ForwardParameters& p, const Work& work,
                                         const attention::Tensor& tensor) {
     return C::kLengths && tensor.offsets != nullptr ? work.q_length : p.q_length;
-  }
-
-  HEDDLE_DEVICE static void write_statistics(const ForwardArguments& args, const Work& work,
-                                             int consumer, const Softmax& softmax,
-                                             float (&factor)[2]) {
-    const attention::ForwardParameters& p = args.problem;
-    float kept = 1;
-    if constexpr (C::kDropout != Dropout::none)
-      kept = p.keep_scale_operand != nullptr ? *p.keep_scale_operand : p.keep_scale;
-    if constexpr (kSplitF16)
-      kept *= work.unit_of(args.v_pairs, p.q_heads) * (1 / Block::kWeightUnit);
-    const int thread = threadIdx.x % 128;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int row = work.first_row(consumer) + tile::fragment_row(thread, h);
-      float sum = softmax.total(h);
-      float reference = softmax.reference[h];
-      if (C::kLengths && row >= work.q_length) {
-        sum = 0;
-        reference = attention::minus_infinity();
-      }
-      factor[h] = sum == 0.f ? 0.f : kept / sum;
-      if (thread % 4 == 0 && consumer % C::kParts == 0) {
-        const auto write = [&](const attention::Tensor& target, float value) {
-          if (target.data != nullptr && row < written_rows(p, work, target))
-            *attention::element_pointer<float>(target, work.batch, work.head, row, 0) = value;
-        };
-        // Statistics are natural also when scores came in log2 units.
-        write(p.stats,
-              attention::log_sum_exp<kSplitF16, !Block::kNatural>(reference, sum, p.stats_log2));
-        if constexpr (C::kRowMax) {
-          const float max =
-              Block::kNatural ? reference : attention::natural_maximum<kSplitF16>(reference, sum);
-          // Running maxima pass over a NaN, sums do not.
-          write(p.max, isnan(sum) ? sum : max);
-          write(p.sum_exp, sum);
-        }
-      }
-    }
   }
 
   /// Writes O: in f32 the four lanes of a quad fill a sector of 32 bytes, in 16 bits half of one.

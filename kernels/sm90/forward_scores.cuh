@@ -38,10 +38,9 @@ struct ForwardScores {
 
   /// With kSplitF16, to be called before the first scores of another query tile.
   HEDDLE_DEVICE void scale_for(const Work& work) {
-    const float unit = work.unit_of(args.q_pairs, args.problem.q_heads) *
-                       work.unit_of(args.k_pairs, args.problem.q_heads);
     const tile::StepwiseScale exact = tile::stepwise_scale(
-        problem_scale, Block::kPlain && !C::kInputIsLog2 ? tile::kLog2E : tile::kSame, unit);
+        problem_scale, Block::kPlain && !C::kInputIsLog2 ? tile::kLog2E : tile::kSame,
+        unit_of(work));
     scale = exact.high;
     scale_rest = exact.rest;
   }
@@ -81,6 +80,24 @@ struct ForwardScores {
       softmax.update(s, unit(), correction);
   }
 
+  /// What the scores of a row of `work` came to, `sum` in all.
+  HEDDLE_DEVICE attention::RowTerms terms_of(const Work& work,
+                                             const typename Block::Softmax& softmax, int h,
+                                             float sum) const {
+    const float reference = softmax.reference[h];
+    if (Block::kNatural || reference == attention::minus_infinity()) return {reference, sum};
+    if constexpr (Block::kSplitF16 && Block::kPlain) {
+      const tile::StepwiseScale unit =
+          tile::stepwise_scale(problem_scale, tile::kSame, unit_of(work));
+      const float top = ptx::fma(reference, unit.high, reference * unit.rest);
+      return {top, sum, ptx::fma(reference, unit.high, -top) + reference * unit.rest,
+              softmax.template excess<true>(h, scale, scale_rest)};
+    }
+    const float top = Block::kPlain ? __fmul_rn(reference, scale) : reference;
+    return {top, sum, Block::kPlain ? ptx::fma(reference, scale, -top) : 0.0f,
+            softmax.excess(h, unit())};
+  }
+
   /// Finds which weights of `key_tile` dropout keeps.
   HEDDLE_DEVICE void draw(FragmentDropout<C::kDropout, kTileN>& dropout, const Work& work,
                           int consumer, int key_tile) const {
@@ -94,6 +111,11 @@ struct ForwardScores {
   }
 
  private:
+  /// Of dot products of pairs.
+  HEDDLE_DEVICE float unit_of(const Work& work) const {
+    return work.unit_of(args.q_pairs, args.problem.q_heads) *
+           work.unit_of(args.k_pairs, args.problem.q_heads);
+  }
   /// Of scores at hand, in log2 units.
   HEDDLE_DEVICE float unit() const {
     if constexpr (Block::kInLog2) return 1.0f;

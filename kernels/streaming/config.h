@@ -70,6 +70,7 @@ struct RopeConfig {
   bool positions = false, positions_per_row = false;
   bool ragged = false;   ///< x, y or both, or they have lengths
   bool inverse = false;  ///< the angle's sign turned
+  bool rounded = false;  ///< cosines and sines, as by a kernel of attention (rotation.cuh)
 };
 
 /// Of a copy, whose arithmetic is f32's.

@@ -4,6 +4,7 @@
 
 #include "../ptx/sync.cuh"
 #include "config.h"
+#include "rotation.cuh"
 #include "rows.cuh"
 #include "sine_cosine.cuh"
 #include "vector.cuh"
@@ -114,6 +115,42 @@ struct Rope {
       cosine[n] *= scale;
       sine[n] *= C::kInverse ? -scale : scale;
     }
+    if constexpr (C::kRounded) round_rotation(args, entry, cosine, sine);
+  }
+
+  HEDDLE_DEVICE static float larger(float largest, float cosine, float sine) {
+    return ptx::max(largest, ptx::max(fabsf(cosine), fabsf(sine)));
+  }
+
+  /// The row's unit is 1 wherever this thread's own would be: then others of the row that are
+  /// smaller than f16 holds, or larger, change nothing. Else it is found in the whole row.
+  HEDDLE_DEVICE static void round_rotation(const RopeArguments& args, i64 entry,
+                                           float (&cosine)[kPairs], float (&sine)[kPairs]) {
+    static_assert(is_same<Number, float> && !C::kInverse);
+    float largest = 0;
+#pragma unroll
+    for (int n = 0; n < kPairs; ++n) largest = larger(largest, cosine[n], sine[n]);
+    RotationUnit unit = rotation_unit(largest);
+    if (unit.unit != 1.0f) {
+      for (int pair = 0; pair < args.rope_dim / 2; ++pair) {
+        const i64 at = entry * args.first_stride[0] + pair * args.first_stride[1];
+        float c, s;
+        if constexpr (C::kTables) {
+          c = args.cosines[at];
+          s = args.sines[entry * args.second_stride[0] + pair * args.second_stride[1]];
+        } else {
+          sine_cosine(args.angles[at], s, c);
+        }
+        largest = larger(largest, c * value_of<float>(args.scale), s * value_of<float>(args.scale));
+      }
+      unit = rotation_unit(largest);
+    }
+#pragma unroll
+    for (int n = 0; n < kPairs; ++n) {
+      ptx::unpack<f16>(packed_rotation(cosine[n], sine[n], unit), cosine[n], sine[n]);
+      cosine[n] *= unit.unit;
+      sine[n] *= unit.unit;
+    }
   }
 
   /// A unit of one head: its runs of a row.
@@ -126,11 +163,8 @@ struct Rope {
     for (int i = 0; i < kRuns; ++i) in[i].get(value[i]);
 #pragma unroll
     for (int n = 0; n < kPairs; ++n) {
-      Number &a = C::kInterleaved ? value[0][2 * n] : value[0][n],
-             &b = C::kInterleaved ? value[0][2 * n + 1] : value[kRuns - 1][n];
-      const Number x = a, y = b;
-      a = x * cosine[n] - y * sine[n];
-      b = y * cosine[n] + x * sine[n];
+      turn_pair(C::kInterleaved ? value[0][2 * n] : value[0][n],
+                C::kInterleaved ? value[0][2 * n + 1] : value[kRuns - 1][n], cosine[n], sine[n]);
     }
 #pragma unroll
     for (int i = 0; i < kRuns; ++i) out[i].set(value[i]);

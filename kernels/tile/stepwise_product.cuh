@@ -72,7 +72,7 @@ HEDDLE_DEVICE void add_product_by_steps(float (&d)[kN / 2], const u32 (&a)[2][kS
 }
 
 /// The factor from dot products of pairs to scores, as the sum of two f32: one alone would err by a
-/// share of every score.
+/// share of every score. The rest of a positive one is positive, and both make -inf of -inf.
 struct StepwiseScale {
   float high, rest;
 };
@@ -81,7 +81,7 @@ inline constexpr StepwiseScale kSame{1.0f, 0.0f}, kLog2E{1.4426950408889634f, 1.
     kLn2{0.6931471805599453f, -1.90465430e-9f};
 /// `scale`, a problem's, times `factor`; `unit` is a power of two.
 HEDDLE_DEVICE StepwiseScale stepwise_scale(float scale, StepwiseScale factor, float unit) {
-  const float high = scale * factor.high;
+  const float high = ptx::multiply_toward_zero(scale, factor.high);
   const float rest = ptx::fma(scale, factor.high, -high) + scale * factor.rest;
   return {high * unit, ptx::fma(high, kDotLacks, rest) * unit};
 }

@@ -16,6 +16,7 @@ struct Shape {
   int64_t length, head_dim;
   bool causal, backward;
   bool padded = false;  ///< entries of all, none and some of the rows
+  double scale = 0;     ///< 0: of the head dim
 };
 
 /// What fills q, k, v and dO, 0 to 3: row and column of an element, and a normal draw.
@@ -49,7 +50,8 @@ Program program_of(const Shape& shape, const Value& value) {
     return id;
   };
   graph::Sdpa op;
-  op.attention.attn_scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
+  op.attention.attn_scale =
+      shape.scale > 0 ? shape.scale : 1 / std::sqrt(static_cast<double>(shape.head_dim));
   if (shape.causal) op.attention.right_bound = 0;
   if (shape.padded) {
     op.attention.padding_mask = true;
@@ -122,6 +124,18 @@ TEST_F(F32OnGpu, ErrsAtMostTwiceAsMuchAsTheNaiveComputation) {
   run_all(
       shapes(kLengths, kHeadDims), [](int, int64_t, int64_t, double normal) { return normal; },
       kTwiceNaive);
+}
+
+// Taken to log2 units, some scales are rounded down and others, 0.045 times a power of two among
+// them, so far up that what they lack is negative: a hidden score must be -inf by either.
+TEST_F(F32OnGpu, TakesScalesThatAreRoundedEitherWay) {
+  std::vector<Shape> all;
+  for (double scale : {0.045, 0.05, 0.183, 0.36, 1.0, 1.3})
+    for (int64_t head_dim : {64, 160})
+      for (bool backward : {false, true})
+        all.push_back({200, head_dim, true, backward, false, scale});
+  run_all(
+      all, [](int, int64_t, int64_t, double normal) { return normal; }, kTwiceNaive);
 }
 
 // Sums of one sign show what an accumulator cuts off, and dP - delta is the small difference of

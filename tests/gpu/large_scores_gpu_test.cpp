@@ -219,6 +219,121 @@ TEST_F(LargeScoresOnGpu, LogitsOfAThousandErrAsTheNaiveComputationDoes) {
   });
 }
 
+// The largest score of a row has all its weight.
+TEST_F(LargeScoresOnGpu, DotsOfAnySizeAreWeighed) {
+  struct Case {
+    Shape shape;
+    double size;
+  };
+  std::vector<Case> cases;
+  for (DataType dtype : {DataType::bf16, DataType::f32})
+    for (int64_t head_dim : {64, 128, 192})
+      for (double size : {1e6, 1e7, 1e9, 1e12, 1e20, 1e30})
+        for (bool general : {false, true})
+          if (!general || head_dim == 64) cases.push_back({{dtype, 200, head_dim, general}, size});
+  at_once(static_cast<int64_t>(cases.size()), [&](int64_t n) {
+    const auto& [shape, size] = cases[static_cast<size_t>(n)];
+    const Run run = run_of(shape, size);
+    if (run.results.o.empty()) return;  // said
+    const Results want = spelled_out<float>(run.inputs, shape, run.scale);
+    for (const auto& [name, of] : kResults) {
+      if (of == &Results::d_bias) continue;  // there is no bias
+      // Weights of 0 and 1 leave dQ and dK nothing but what O was rounded by.
+      const double unit = of == &Results::d_k ? size : 1;
+      const double allowed = shape.dtype == DataType::f32 ? 1e-5 : 0x1p-6;
+      EXPECT_LE(error(run.results.*of, want.*of), allowed * unit)
+          << name << " of " << shape << ", size " << size;
+    }
+  });
+}
+
+// The backward, a graph of its own, rotates queries and keys again: were they rounded otherwise
+// than by the forward, a huge score would lie far above its row's maximum, or below.
+TEST_F(LargeScoresOnGpu, WeightsOfRotatedDotsOfAnySizeAddUpToOne) {
+  struct Case {
+    int64_t head_dim;
+    graph::RopePairing pairing;
+    double size;
+  };
+  std::vector<Case> cases;
+  for (int64_t head_dim : {64, 128, 192})
+    for (graph::RopePairing pairing : {graph::RopePairing::halves, graph::RopePairing::interleaved})
+      for (double size : {3e1, 1e3, 1e6, 1e9, 1e20}) cases.push_back({head_dim, pairing, size});
+  at_once(static_cast<int64_t>(cases.size()), [&](int64_t n) {
+    const Case& one = cases[static_cast<size_t>(n)];
+    constexpr int64_t kLength = 200;
+    Program program;
+    graph::Graph& graph = program.graph;
+    graph.io_dtype = DataType::bf16;
+    graph.intermediate_dtype = graph.compute_dtype = DataType::f32;
+    const Dims dims{1, kHeads, kLength, one.head_dim}, row{1, kHeads, kLength, 1};
+    Random random(static_cast<uint64_t>(n));
+    const auto add = [&](const char* name, DataType dtype, const Dims& of) {
+      const TensorId id = program.add(name, dtype, of);
+      program.allocate(id);
+      return id;
+    };
+    const auto input = [&](const char* name, double size) {
+      const TensorId id = add(name, DataType::bf16, dims);
+      program.fill(id, [&] { return size * random.normal(); });
+      return id;
+    };
+    const TensorId angles = add("freqs", DataType::f32, {kLength, 1, 1, one.head_dim});
+    program.fill(angles, [&] { return random.uniform(-100, 100); });
+    const auto rotated = [&](const char* name, TensorId x) {
+      graph::Rope rope;
+      rope.x = x;
+      rope.freqs = angles;
+      rope.rope_dim = one.head_dim;
+      rope.pairing = one.pairing;
+      rope.y = program.add(name, DataType::bf16, dims);
+      graph[rope.y].is_virtual = true;
+      return rope;
+    };
+    const graph::Rope q = rotated("q_rotated", input("q", one.size)),
+                      k = rotated("k_rotated", input("k", 1));
+    graph::Sdpa op;
+    op.attention.attn_scale = 1 / std::sqrt(static_cast<double>(one.head_dim));
+    op.q = q.y, op.k = k.y, op.v = input("v", 1);
+    op.o = add("o", DataType::bf16, dims);
+    op.max = add("max", DataType::f32, row);
+    op.sum_exp = add("sum_exp", DataType::f32, row);
+    graph::SdpaBackward gradient;
+    gradient.q = op.q, gradient.k = op.k, gradient.v = op.v, gradient.o = op.o;
+    gradient.max = op.max, gradient.sum_exp = op.sum_exp;
+    gradient.attention = op.attention;
+    gradient.d_o = input("dO", 1);
+    gradient.d_q = add("dQ", DataType::bf16, dims);
+    gradient.d_k = add("dK", DataType::bf16, dims);
+    gradient.d_v = add("dV", DataType::bf16, dims);
+    for (const auto& last : {graph::Node{"attention", op}, graph::Node{"gradient", gradient}}) {
+      program.graph.nodes = {{"q_rope", q}, {"k_rope", k}, last};
+      Built built = build(std::move(program));
+      ASSERT_TRUE(built.executable.is_ok()) << built.executable.status().message();
+      execute(built);
+      program = std::move(built.program);
+    }
+    const auto sum = [&](TensorId id, int64_t head, int64_t column) {
+      const graph::Tensor& tensor = program.graph[id];
+      const void* const from = program.memory.at(tensor.uid).data();
+      double all = 0;
+      for (int64_t i = 0; i < kLength; ++i)
+        all += load(*tensor.dtype, from, (head * kLength + i) * one.head_dim + column);
+      return all;
+    };
+    double squares = 0, apart = 0;
+    for (int64_t head = 0; head < kHeads; ++head) {
+      for (int64_t column = 0; column < one.head_dim; ++column) {
+        const double want = sum(gradient.d_o, head, column);
+        squares += want * want;
+        apart += std::pow(sum(gradient.d_v, head, column) - want, 2);
+      }
+    }
+    EXPECT_LE(apart, std::pow(0x1p-7, 2) * squares)
+        << "head_dim " << one.head_dim << ", size " << one.size;
+  });
+}
+
 TEST_F(LargeScoresOnGpu, StepsOfHiddenAndLiftedRowsMatchTheDefinition) {
   run([](Random& random) {
     AttentionOptions options =

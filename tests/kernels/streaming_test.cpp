@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/cuda/host_values.h"
+#include "engine/cuda/rope.h"
 #include "kernels/compiled.h"
 #include "kernels/lowered.h"
 #include "kernels/streaming_cases.h"
@@ -95,6 +96,12 @@ TEST(RopeKernels, Compile) {
                             {.head_dim = 70, .rope_dim = 6, .ragged = true},
                             {.interleaved = true, .gap = 3}};
   for (const RopeCase& c : cases) expect_clean_everywhere(rope_of(c));
+  for (const char* architecture : kArchitectures) {
+    for (const RopeCase& c : {RopeCase{}, {.interleaved = true}, {.rope_dim = 64, .tables = true}})
+      expect_clean(
+          lower_rope_step({.rope = rope_of(c), .rounded = true}, *target_named(architecture)),
+          architecture);
+  }
 }
 
 TEST(CacheAppendKernels, Compile) {

@@ -462,7 +462,8 @@ TensorId Draw::rotated(const char* name, TensorId x) {
 Program Draw::sdpa() {
   graph::Sdpa op;
   AttentionAttributes& a = op.attention;
-  const double scale = wants(0.1) ? -0.3 : 1 / std::sqrt(static_cast<double>(qk_dim_));
+  const double usual = 1 / std::sqrt(static_cast<double>(qk_dim_));
+  const double scale = wants(0.1) ? -0.3 : wants(0.2) ? usual * random_.uniform(0.5, 1.5) : usual;
   if (wants(options_.tensor_scale)) {
     a.attn_scale_tensor = scalar("attn_scale", DataType::f32, scale);
   } else if (wants(0.9)) {

@@ -30,41 +30,6 @@ constexpr const char *kForwardName = "attention_forward", *kRotationsName = "rop
 constexpr int kSharedLimit = 227 * 1024;
 constexpr int64_t kMostRotations = int64_t{1} << 24;  // a warp each
 
-/// Q may be rotated on its way in.
-Status check_rope(const AttentionStructure& structure, const AttentionSizes& sizes) {
-  if (!structure.q_rope) return {};
-  const problem::Rope& rope = *structure.q_rope;
-  const auto refuse = [](std::string_view what) {
-    return error(Code::graph_not_supported, "cuda: the Hopper kernel {}", what);
-  };
-  // Random problems of f16 with head_dim 8 erred three times as much as naive ones.
-  if (structure.type(structure.q).dtype == DataType::f16)
-    return refuse("rotates by cosines and sines of f16, too coarse for queries of f16");
-  const int step = rope.pairing == problem::Rope::Pairing::halves ? 16 : 8;
-  if (rope.rope_dim % step != 0 || rope.first_column % 8 != 0 || rope.rope_dim == 0) {
-    return error(Code::graph_not_supported,
-                 "cuda: {} columns of rope behind {}; the Hopper kernel rotates multiples of {} "
-                 "behind multiples of 8",
-                 rope.rope_dim, rope.first_column, step);
-  }
-  if (rope.rotated != kAbsent) return refuse("does not write the rotated query");
-  int64_t batches = 1;
-  if (rope.positions != kAbsent) {
-    if (structure.type(rope.positions).on_host) return refuse("takes positions in device memory");
-    batches = sizes.layouts[static_cast<size_t>(rope.positions)].dims[0];
-  }
-  const int64_t rows = (sizes.q_length + attention::kRotationRows - 1) / attention::kRotationRows *
-                       attention::kRotationRows;
-  if (batches * rows > kMostRotations) {
-    return error(
-        Code::graph_not_supported,
-        "cuda: rotations of {} x {} rows, in groups of {} rows; the Hopper kernel takes {} "
-        "rows",
-        batches, sizes.q_length, attention::kRotationRows, kMostRotations);
-  }
-  return {};
-}
-
 /// K may be rotated with what is made for Q.
 Status check_key_rotation(const AttentionProblem& problem) {
   const AttentionStructure& structure = problem.structure;
@@ -86,7 +51,7 @@ Status check(const AttentionStructure& structure, const AttentionFacts& facts,
   if (structure.v_head_dim <= 256 || is_f32(structure) || structure.q_rope)
     HEDDLE_TRY(check_head_dims(rotated, "Hopper kernel"));
   HEDDLE_TRY(check_lengths(sizes, kMostRowsSm90));
-  HEDDLE_TRY(check_rope(structure, sizes));
+  HEDDLE_TRY(rotates_queries(structure, sizes));
   if (structure.scores != problem::kAbsent)
     return error(Code::graph_not_supported, "cuda: the Hopper kernel writes no scores");
   if (structure.qk_head_dim % 8 != 0 || structure.v_head_dim % 8 != 0) {
@@ -240,7 +205,7 @@ Result<ForwardSm90Config> kernel_config(const AttentionStructure& structure,
     config.lengths |= structure.type(one.id).storage.is_ragged();
   config.sink = structure.sink != kAbsent;
   config.row_max = structure.max != kAbsent || structure.sum_exp != kAbsent;
-  config.slack = config.row_max ? 0 : 8;
+  if (config.row_max) config.slack = 0;
   config.input_is_log2 = structure.softmax_input_is_log2;
   config.has_score = !structure.score.is_identity();
   config.dropout = dropout_of(structure.dropout.kind);
@@ -250,10 +215,9 @@ Result<ForwardSm90Config> kernel_config(const AttentionStructure& structure,
     config.rope_pairing = pairing_of(structure.q_rope->pairing);
   }
   if (is_f32(structure)) {
-    if (structure.q_rope)
-      return error(Code::graph_not_supported, "cuda: in f32 the Hopper kernel rotates no queries");
     config.element = Element::f16;
     config.planes = 2;
+    config.slack = 0;
   }
   const int widest = std::max(structure.qk_head_dim, structure.v_head_dim);
   if (config.planes == 1 && widest <= 128)
@@ -325,6 +289,40 @@ void order_tiles(const AttentionSizes& sizes, ForwardSm90Config& config) {
 }
 
 }  // namespace
+
+Status rotates_queries(const AttentionStructure& structure, const AttentionSizes& sizes) {
+  if (!structure.q_rope) return {};
+  const problem::Rope& rope = *structure.q_rope;
+  const auto refuse = [](std::string_view what) {
+    return error(Code::graph_not_supported, "cuda: the Hopper kernel {}", what);
+  };
+  // Random problems of f16 with head_dim 8 erred three times as much as naive ones.
+  if (structure.type(structure.q).dtype != DataType::bf16)
+    return refuse("rotates by cosines and sines of f16, too coarse for all queries but of bf16");
+  const int step = rope.pairing == problem::Rope::Pairing::halves ? 16 : 8;
+  if (rope.rope_dim % step != 0 || rope.first_column % 8 != 0 || rope.rope_dim == 0) {
+    return error(Code::graph_not_supported,
+                 "cuda: {} columns of rope behind {}; the Hopper kernel rotates multiples of {} "
+                 "behind multiples of 8",
+                 rope.rope_dim, rope.first_column, step);
+  }
+  if (rope.rotated != kAbsent) return refuse("does not write the rotated query");
+  int64_t batches = 1;
+  if (rope.positions != kAbsent) {
+    if (structure.type(rope.positions).on_host) return refuse("takes positions in device memory");
+    batches = sizes.layouts[static_cast<size_t>(rope.positions)].dims[0];
+  }
+  const int64_t rows = (sizes.q_length + attention::kRotationRows - 1) / attention::kRotationRows *
+                       attention::kRotationRows;
+  if (batches * rows > kMostRotations) {
+    return error(
+        Code::graph_not_supported,
+        "cuda: rotations of {} x {} rows, in groups of {} rows; the Hopper kernel takes {} "
+        "rows",
+        batches, sizes.q_length, attention::kRotationRows, kMostRotations);
+  }
+  return {};
+}
 
 AttentionProblem with_rotated_keys(const AttentionProblem& problem) {
   AttentionProblem attention = problem;

@@ -25,6 +25,10 @@ struct ForwardSm90Config : sm90::ForwardConfig {
 /// The configuration, or which limit of the kernel the problem breaks.
 Result<ForwardSm90Config> configure_forward_sm90(const problem::AttentionProblem& problem);
 
+/// Whether the kernel rotates such queries, if they are to be rotated, on their way in.
+Status rotates_queries(const problem::AttentionStructure& structure,
+                       const problem::AttentionSizes& sizes);
+
 /// The attention once K is rotated into the operand that its rope names; and that rotation, if
 /// there is one.
 problem::AttentionProblem with_rotated_keys(const problem::AttentionProblem& problem);

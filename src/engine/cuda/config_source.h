@@ -242,6 +242,7 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("positions_per_row", c.positions_per_row);
   visit("ragged", c.ragged, "ragged");
   visit("inverse", c.inverse, "backward");
+  visit("rounded", c.rounded, "rounded rotations");
 }
 
 template <class Visitor, std::same_as<streaming::CopyConfig> Config>

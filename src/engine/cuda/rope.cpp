@@ -98,6 +98,7 @@ Result<streaming::RopeConfig> configure_rope(const RopeStep& step) {
   config.interleaved = is_interleaved(problem);
   config.tables = problem.structure.rope.cosines != kAbsent;
   config.inverse = problem.structure.inverse;
+  config.rounded = step.rounded;
   config.positions = reads_positions(problem);
   config.positions_per_row = problem.structure.rope.positions_per_row;
   config.ragged = operands.are_ragged();

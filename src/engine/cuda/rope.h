@@ -20,6 +20,8 @@ struct RopeStep {
   /// As in RowsStep.
   problem::OperandId lengths = problem::kAbsent;
   bool lengths_cumulative = false;
+  /// Cosines and sines are rounded as by a kernel that rotates queries itself.
+  bool rounded = false;
 };
 
 /// Chooses the kernel, or says why there is none.

@@ -1,5 +1,6 @@
 #include "engine/cuda/rope_stages.h"
 
+#include "engine/cuda/attention_forward_sm90.h"
 #include "engine/cuda/stages_builder.h"
 
 namespace heddle::engine::cuda {
@@ -25,11 +26,14 @@ RopeStep rotation(OperandId x, OperandId y, Rope rope, double scale, bool invers
 }
 
 /// Rotates `x` before the attention reads it, and has that read the result.
-void rotate(StagesBuilder& build, OperandId& x, std::optional<Rope>& rope, double scale) {
+void rotate(StagesBuilder& build, OperandId& x, std::optional<Rope>& rope, double scale,
+            bool rounded) {
   if (!rope) return;
   const OperandId y =
       rope->rotated != kAbsent ? rope->rotated : build.temporary_like(x, build.type(x).dtype);
-  build.before(rotation(x, y, *rope, scale, false));
+  RopeStep step = rotation(x, y, *rope, scale, false);
+  step.rounded = rounded;
+  build.before(std::move(step));
   x = y;
   rope.reset();
 }
@@ -54,6 +58,15 @@ void turn_back(StagesBuilder& build, OperandId& x, OperandId input, std::optiona
   rope.reset();
 }
 
+/// Q and K. A backward's queries must be the numbers that its forward had, which may have rotated
+/// them itself.
+void rotate_both(StagesBuilder& build, AttentionStructure& structure,
+                 const problem::AttentionSizes& sizes) {
+  const bool rounded = rotates_queries(structure, sizes).is_ok();
+  rotate(build, structure.q, structure.q_rope, sizes.q_rope_scale, rounded);
+  rotate(build, structure.k, structure.k_rope, sizes.k_rope_scale, false);
+}
+
 }  // namespace
 
 std::optional<Stages> rope_stages(const AttentionProblem& problem) {
@@ -61,8 +74,7 @@ std::optional<Stages> rope_stages(const AttentionProblem& problem) {
   AttentionStructure& structure = attention.structure;
   if (!structure.q_rope && !structure.k_rope) return {};
   StagesBuilder build(structure, attention.sizes);
-  rotate(build, structure.q, structure.q_rope, attention.sizes.q_rope_scale);
-  rotate(build, structure.k, structure.k_rope, attention.sizes.k_rope_scale);
+  rotate_both(build, structure, problem.sizes);
   return std::move(build).finish(attention);
 }
 
@@ -72,8 +84,7 @@ std::optional<Stages> rope_stages(const AttentionBackwardProblem& problem) {
   AttentionStructure& forward = structure.forward;
   if (!forward.q_rope && !forward.k_rope && !structure.d_q_rope && !structure.d_k_rope) return {};
   StagesBuilder build(forward, attention.sizes);
-  rotate(build, forward.q, forward.q_rope, attention.sizes.q_rope_scale);
-  rotate(build, forward.k, forward.k_rope, attention.sizes.k_rope_scale);
+  rotate_both(build, forward, problem.sizes);
   turn_back(build, structure.d_q, forward.q, structure.d_q_rope, problem.d_q_rope_scale,
             SideLengths::of_queries(forward));
   turn_back(build, structure.d_k, forward.k, structure.d_k_rope, problem.d_k_rope_scale,
