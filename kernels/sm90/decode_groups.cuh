@@ -174,11 +174,13 @@ class DecodeGroups {
                            batch);
       }
     };
-    // A lane looks one box's block up for all.
+    // A lane looks one box's block up for all. Of pages of one row there are more than lanes.
     const int log_rows = maps_.log_box_rows, lane = threadIdx.x % 32;
-    const i32 block = rows.block_of(min_of(first + begin + (lane << log_rows) % kOwn, end - 1));
+    i32 block = 0;
 #pragma unroll 1
     for (int at = 0; at < kOwn; at += 1 << log_rows) {
+      if ((at >> log_rows) % 32 == 0)
+        block = rows.block_of(min_of(first + begin + (at + (lane << log_rows)) % kOwn, end - 1));
       const i32 of_box = __shfl_sync(0xffffffffu, block, at >> log_rows);
       load(begin + at, rows.within(first + begin + at), Rows::kInPages ? of_box : sequence.batch);
     }

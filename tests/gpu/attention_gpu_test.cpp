@@ -168,6 +168,23 @@ TEST_F(AttentionOnGpu, ForwardOfFewRowsOfWideHeadsAndManyKeysMatchesTheDefinitio
 }
 
 // What absorbed latent attention is: a latent of 512 columns and 64 that are rotated.
+// A tile of 64 keys lies in more pages than a warp has lanes.
+TEST_F(AttentionOnGpu, ForwardOfLatentsInPagesOfOneRowMatchesTheDefinition) {
+  run(
+      [](Random& random, int64_t number) {
+        AttentionOptions options = wide_decode_options();
+        options.min_head_dim = options.max_head_dim = 512;
+        options.more_key_columns = options.values_in_keys = options.padding = options.paged = 1;
+        options.any_head_dim = options.cumulative = options.ragged = 0;
+        options.page_rows = 1;
+        options.max_key_heads = 1;
+        options.max_group = number % 2 == 0 ? 16 : 128;
+        options.max_length = 700;
+        return random_sdpa(random, options);
+      },
+      4, 2);
+}
+
 TEST_F(AttentionOnGpu, ForwardOfLatentsMatchesTheDefinition) {
   run(
       [](Random& random, int64_t number) {
