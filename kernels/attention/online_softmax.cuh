@@ -1,5 +1,5 @@
 // Softmax over keys that arrive a tile at a time, for the two rows a thread holds of a 64 x N
-// accumulator. A factor takes scores to log2 units, so that every exponential is one ex2.
+// accumulator. Exponents are of 2, so that every exponential is one ex2.
 //
 // `reference` is what exponents are taken against: a recent row maximum. It may lag behind the true
 // one by kSlack (in log2 units): then terms grow to at most 2^kSlack, which f32 sums and 16-bit
@@ -46,101 +46,45 @@ HEDDLE_DEVICE void add_exactly(float& sum, float& lost, float x) {
   lost += (before - (sum - added)) + (x - added);
 }
 
-/// How a row's scores become exponents: fma(score, scale, -from), with a rest score * rest besides.
-struct RowUnits {
-  float scale, rest, from;
-};
+/// Raises the largest of a thread's even and odd scores in each of its rows, which begin with the
+/// first four.
+template <int kCount>
+HEDDLE_DEVICE void largest_in(const float (&s)[kCount], float (&even)[2], float (&odd)[2]) {
+#pragma unroll
+  for (int i = 4; i < kCount; i += 4) {
+    even[0] = ptx::max(even[0], s[i]);
+    odd[0] = ptx::max(odd[0], s[i + 1]);
+    even[1] = ptx::max(even[1], s[i + 2]);
+    odd[1] = ptx::max(odd[1], s[i + 3]);
+  }
+}
 
-/// With kExact (f32) sums of tiles are added up exactly: thousands of terms, each rounded, would
-/// leave a row's O, and with it delta of the backward, several times the error of all else.
-/// With kNatural exponents are differences of scores: equal ones stay equal and finite ones finite,
-/// however large they are. The reference lags by nothing. Without, one FFMA takes a score to its
-/// exponent, of a product that is rounded (see units_of).
-/// With kLift the largest term is 2^kLift, and so are sums larger: exponents are so much larger.
-/// `Lanes` are those that share a row.
-template <int kSlack, bool kExact = false, bool kNatural = false, int kLift = 0,
-          class Lanes = tile::LanesOfQuad>
-struct OnlineSoftmax {
-  static_assert(!kNatural || kSlack == 0);
-  static_assert(kLift == 0 || kNatural);
-  /// Below it a scaled reference is rounded by at most 2^-9 of log2 units, a part in 700 of all
-  /// terms alike.
-  static constexpr float kLargestRounded = 65536.0f;
-  /// Of a product of up to 2^28, in log2 units, which all of a row's terms are larger or smaller
-  /// by.
-  static constexpr int kMostRounded = 8;
-  /// Terms are at most two to this.
-  static constexpr int kMostExponent = kSlack + kLift + (kNatural ? 0 : kMostRounded);
-  float reference[2];  ///< a score; -inf while no key was seen
-  float sum[2];        ///< this lane's share
-  float lost[2];       ///< with kExact: what `sum` is short of
+/// What two rows' terms add up to. With kExact (f32) sums of tiles are added up exactly: thousands
+/// of terms, each rounded, would leave a row's O, and with it delta of the backward, several times
+/// the error of all else. `Lanes` are those that share a row.
+template <bool kExact, class Lanes>
+struct TermSums {
+  float sum[2];   ///< this lane's share
+  float lost[2];  ///< with kExact: what `sum` is short of
 
-  HEDDLE_DEVICE void reset() {
-    reference[0] = reference[1] = minus_infinity();
+  HEDDLE_DEVICE void clear() {
     sum[0] = sum[1] = 0;
     lost[0] = lost[1] = 0;
   }
-
-  /// s becomes 2^(scale * (s - reference) + kLift); `correction` is what earlier sums and outputs
-  /// must be multiplied by. scale > 0. With kRest the scale is scale + rest, rest > 0.
-  template <bool kRest = false, int kCount>
-  HEDDLE_DEVICE void update(float (&s)[kCount], float scale, float (&correction)[2],
-                            float rest = 0) {
-    raise<kRest>(s, scale, correction, rest);
-    exponentiate<kRest>(s, scale, rest);
+  HEDDLE_DEVICE void scale(int h, float factor) {
+    sum[h] *= factor;
+    if constexpr (kExact) lost[h] *= factor;
   }
-
-  /// The first half of it: the reference.
-  template <bool kRest = false, int kCount>
-  HEDDLE_DEVICE void raise(const float (&s)[kCount], float scale, float (&correction)[2],
-                           float rest = 0) {
-    float top[2] = {s[0], s[2]}, other[2] = {s[1], s[3]};
-#pragma unroll
-    for (int i = 4; i < kCount; i += 4) {
-      top[0] = ptx::max(top[0], s[i]);
-      other[0] = ptx::max(other[0], s[i + 1]);
-      top[1] = ptx::max(top[1], s[i + 2]);
-      other[1] = ptx::max(other[1], s[i + 3]);
-    }
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float most = Lanes::max(ptx::max(top[h], other[h]));
-      const float old = reference[h];
-      if constexpr (kSlack == 0)
-        reference[h] = ptx::max(old, most);
-      else
-        reference[h] = (most - old) * scale > kSlack ? most : old;
-      correction[h] = ptx::exp2(kNatural ? (old - offset(h)) * scale
-                                         : earlier_exponent<kRest>(old, h, scale, rest));
-      sum[h] *= correction[h];
-      if constexpr (kExact) lost[h] *= correction[h];
-    }
-  }
-
-  /// The second half: the terms, and their sum.
-  template <bool kRest = false, int kCount>
-  HEDDLE_DEVICE void exponentiate(float (&s)[kCount], float scale, float rest = 0) {
-    const RowUnits units[2] = {units_of<kRest>(0, scale, rest), units_of<kRest>(1, scale, rest)};
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const int h = tile::fragment_half(i);
-      float exponent;
-      if constexpr (kNatural) {
-        const float apart = s[i] - offset(h);
-        exponent = kLift > 0 ? ptx::fma(apart, scale, kLift) : apart * scale;
-      } else {
-        exponent = ptx::fma(s[i], units[h].scale, -units[h].from);
-        if constexpr (kRest) exponent = ptx::fma(s[i], units[h].rest, exponent);
-      }
-      s[i] = ptx::exp2(exponent);
-    }
+  /// A tile's terms.
+  template <bool kPairs, int kCount>
+  HEDDLE_DEVICE void add(const float (&s)[kCount]) {
     if constexpr (kExact) {
       float part[2] = {s[0] + s[1], s[2] + s[3]};
 #pragma unroll
       for (int i = 4; i < kCount; i += 2) part[tile::fragment_half(i)] += s[i] + s[i + 1];
 #pragma unroll
       for (int h = 0; h < 2; ++h) add_exactly(sum[h], lost[h], part[h]);
-    } else if constexpr (kNatural) {
+    } else if constexpr (kPairs) {
 #pragma unroll
       for (int i = 0; i < kCount; i += 2) sum[tile::fragment_half(i)] += s[i] + s[i + 1];
     } else {
@@ -150,14 +94,50 @@ struct OnlineSoftmax {
       for (int i = 0; i < kCount; ++i) sum[tile::fragment_half(i)] += s[i];
     }
   }
+  /// After the last tile: the row's whole sum.
+  HEDDLE_DEVICE float total(int h) const {
+    return kExact ? Lanes::sum(sum[h]) + Lanes::sum(lost[h]) : Lanes::sum(sum[h]);
+  }
+};
 
-  /// Without kNatural: how far above 0 the reference's own exponent is, by what its product was
-  /// rounded by.
-  template <bool kRest = false>
-  HEDDLE_DEVICE float excess(int h, float scale, float rest = 0) const {
-    const RowUnits units = units_of<kRest>(h, scale, rest);
-    const float exponent = ptx::fma(offset(h), units.scale, -units.from);
-    return kRest ? ptx::fma(offset(h), units.rest, exponent) : exponent;
+/// Of scores in log2 units or, with kNatural, as they are: exponents are their differences from the
+/// reference. Equal ones stay equal and finite ones finite, however large they are.
+/// With kNatural the reference lags by nothing.
+/// With kLift the largest term is 2^kLift, and so are sums larger: the reference lies so much below
+/// the maximum, kNatural: exponents are so much larger.
+template <int kSlack, bool kExact = false, bool kNatural = false, int kLift = 0,
+          class Lanes = tile::LanesOfQuad>
+struct OnlineSoftmax : TermSums<kExact, Lanes> {
+  using TermSums<kExact, Lanes>::sum;
+  static_assert(!kNatural || kSlack == 0);
+  static_assert(kLift == 0 || kSlack == 0);
+  /// Below it a scaled reference is rounded by at most 2^-9 of log2 units, a part in 700 of all
+  /// terms alike.
+  static constexpr float kLargestRounded = 65536.0f;
+  float reference[2];  ///< in log2 units, kNatural: natural; -inf while no key was seen
+
+  HEDDLE_DEVICE void reset() {
+    reference[0] = reference[1] = minus_infinity();
+    this->clear();
+  }
+
+  /// s becomes 2^(scale*s - reference), kNatural: 2^(scale*(s - reference) + kLift); `correction`
+  /// is what earlier sums and outputs must be multiplied by. scale is 1, kNatural: above 0.
+  template <int kCount>
+  HEDDLE_DEVICE void update(float (&s)[kCount], float scale, float (&correction)[2]) {
+    raise(s, scale, correction);
+    const float from[2] = {offset(0), offset(1)};
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int h = tile::fragment_half(i);
+      float exponent = ptx::fma(s[i], scale, -from[h]);
+      if constexpr (kNatural) {
+        const float apart = s[i] - from[h];
+        exponent = kLift > 0 ? ptx::fma(apart, scale, kLift) : apart * scale;
+      }
+      s[i] = ptx::exp2(exponent);
+    }
+    this->template add<kNatural>(s);
   }
 
   /// update() with kNatural, of scores that are dots: one FFMA takes each to its exponent, whose
@@ -184,36 +164,30 @@ struct OnlineSoftmax {
     }
   }
 
-  /// After the last tile: the row's whole sum.
-  HEDDLE_DEVICE float total(int h) const {
-    return kExact ? Lanes::sum(sum[h]) + Lanes::sum(lost[h]) : Lanes::sum(sum[h]);
-  }
-
  private:
+  /// The reference, and what earlier terms are multiplied by.
+  template <int kCount>
+  HEDDLE_DEVICE void raise(const float (&s)[kCount], float scale, float (&correction)[2]) {
+    float top[2] = {s[0], s[2]}, other[2] = {s[1], s[3]};
+    largest_in(s, top, other);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float most = Lanes::max(ptx::max(top[h], other[h]));
+      const float seen = kNatural ? most : kLift > 0 ? scale * most - kLift : scale * most;
+      const float old = reference[h];
+      reference[h] = seen > old + kSlack ? seen : old;
+      correction[h] = of_earlier(old - offset(h), scale);
+      this->scale(h, correction[h]);
+    }
+  }
   /// A row that has seen no key has exponents of -inf, and not NaN.
   HEDDLE_DEVICE float offset(int h) const {
     return reference[h] == minus_infinity() ? 0.f : reference[h];
   }
-  template <bool kRest>
-  HEDDLE_DEVICE static float product(float score, float scale, float rest) {
-    if constexpr (kRest) return ptx::fma(score, scale, score * rest);
-    return __fmul_rn(score, scale);
-  }
-  /// A product of up to 2^28 is rounded by up to kMostRounded. Scores beyond, each an f32, are
-  /// equal or lie 16 powers of two apart: they still do with a power of two in place of the scale,
-  /// whose products are exact. (A rest of 0 would make NaN of -inf.)
-  template <bool kRest>
-  HEDDLE_DEVICE RowUnits units_of(int h, float scale, float rest) const {
-    const float scaled = product<kRest>(offset(h), scale, rest);
-    const float power = __uint_as_float((__float_as_uint(scale) + 0x400000) & 0xff800000);
-    const bool huge = !(fabsf(scaled) <= 0x1p28f);
-    return {huge ? power : scale, huge ? 0x1p-126f : rest, huge ? offset(h) * power : scaled};
-  }
-  /// Of a term that was taken against `old`.
-  template <bool kRest>
-  HEDDLE_DEVICE float earlier_exponent(float old, int h, float scale, float rest) const {
-    const RowUnits units = units_of<kRest>(h, scale, rest);
-    return product<kRest>(old, units.scale, units.rest) - units.from;
+  /// A term whose reference lies so far below another, taken against that; kNatural: scores that
+  /// `scale` makes exponents of 2.
+  HEDDLE_DEVICE static float of_earlier(float apart, float scale) {
+    return ptx::exp2(kNatural ? apart * scale : apart);
   }
 };
 

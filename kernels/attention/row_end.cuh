@@ -19,17 +19,18 @@ struct RowEnd {
   bool has_output;  ///< else O is 0, and the factor means nothing
 };
 
+/// With kRounded there may be a rest and an excess.
 /// A sink is not among a row's terms: it is one more logit, without a value. Statistics are written
 /// with `writes`. A row that is not `valid`, beyond its sequence, saw nothing, and has no place in
 /// a ragged tensor.
-template <bool kExact, bool kInputIsLog2, bool kSink = true>
+template <bool kExact, bool kInputIsLog2, bool kSink = true, bool kRounded = false>
 HEDDLE_DEVICE RowEnd end_row(const ForwardParameters& p, int batch, int head, int row, bool valid,
                              bool writes, RowTerms terms) {
   const float to_log2 = kInputIsLog2 ? 1.0f : kLog2E;
-  float top = terms.top, sum = terms.sum, rest = terms.top_rest;
+  float top = terms.top, sum = terms.sum, rest = kRounded ? terms.top_rest : 0.0f;
   if (!valid) sum = 0, top = minus_infinity();
   RowEnd end{0, sum != 0};
-  const float unit = kExact ? exp2f(-terms.excess) : ptx::exp2(-terms.excess);
+  const float unit = !kRounded ? 1.0f : kExact ? exp2f(-terms.excess) : ptx::exp2(-terms.excess);
   if (kSink && p.sink && valid) {
     const float sink = p.sink[head] * (kInputIsLog2 ? kLog2E : 1.0f);
     const bool above = sink > top;

@@ -174,7 +174,7 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       ptx::wgmma_wait<0>();
       ptx::pin(s);
       tiles.release_k();
-      softmax.reset();
+      scores.reset(softmax);
       exponentiate<true>(s, work, work.first_key_tile(consumer), softmax, correction);
       tile::pack_fragment<T, kTileN>(weights, s);
       drop_weights(weights, args.problem, dropped);
@@ -199,7 +199,7 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       ptx::wgmma_wait<1>();
       ptx::pin(s);
       tiles.release_k();
-      if constexpr (kCross) softmax.reset();
+      if constexpr (kCross) scores.reset(softmax);
       exponentiate<kMasked>(s, work, key_tile, softmax, correction);
       ptx::pin(s);
       ptx::wgmma_wait<0>();
@@ -234,7 +234,7 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       ptx::pin(s);
       tiles.release_k();
       if constexpr (C::kUpwards) tiles.skip_v(work.others(consumer));
-      softmax.reset();
+      scores.reset(softmax);
       exponentiate<true>(s, following, following.first_key_tile(consumer), softmax, correction);
       tile::pack_fragment<T, kTileN>(weights, s);
       drop_weights(weights, args.problem, dropped);
@@ -271,7 +271,7 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       Output out;
       attention::clear(out);
       Softmax softmax;
-      softmax.reset();
+      scores.reset(softmax);
       if constexpr (kStagedRotations) {
         tiles.release_q();
         const Work following = tiles.next_work();

@@ -65,10 +65,10 @@ struct AttentionForwardF32 : AttentionForward<Config, Score> {
         Output out;
         attention::clear(out);
         Softmax softmax;
-        softmax.reset();
+        if (!work.empty()) scores.scale_for(work);
+        scores.reset(softmax);
         tiles.wait_q();
         if (!work.empty()) {
-          scores.scale_for(work);
           const int key_end = work.key_end_of(consumer);
           for (int passed = work.key_end - key_end; passed > 0; --passed) {
             tiles.skip_k(1);

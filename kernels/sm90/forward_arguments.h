@@ -1,6 +1,7 @@
 // What the Hopper forward kernel is given at launch. Plain types: host and device share it.
 #pragma once
 
+#include "../attention/dot_units.h"
 #include "../attention/parameters.h"
 #include "../attention/rope_parameters.h"
 #include "../ptx/tensor_map.h"
@@ -63,6 +64,7 @@ struct ForwardArguments : ForwardMaps<attention::kArgumentLayout.maps>,
   /// order above, as sequence_maps.cuh makes them; then the four maps above are not read.
   const TensorMap* sequence_maps;
   TileOrder order;
+  attention::DotUnits dots;  ///< of 16-bit plain scores
   /// Everything else. Of its tensors' addresses only those of statistics, loads, dropout and (for
   /// sequence maps) q, k, v, o are read.
   attention::ForwardParameters problem;

@@ -2,6 +2,7 @@
 // holds what.
 #pragma once
 
+#include "../attention/dot_softmax.cuh"
 #include "../attention/online_softmax.cuh"
 #include "../attention/visible.cuh"
 #include "../tile/ring.cuh"
@@ -39,8 +40,8 @@ struct ForwardBlock {
   /// of natural scores do as well, and took a bias at d 128 2 % more time.)
   static constexpr bool kInLog2 = Score::kFiniteMaskRows && !kNatural;
 
-  /// Scores, before they are exponents, are of base 2.
-  static constexpr bool kLog2Scores = kInLog2 || C::kInputIsLog2;
+  /// References are in log2 units.
+  static constexpr bool kLog2References = C::kInputIsLog2 || (!kPlain && !kNatural);
 
   /// From one key tile to the next that is visited.
   static constexpr int kKeyStep = C::kUpwards ? 1 : -1;
@@ -103,8 +104,11 @@ struct ForwardBlock {
   static constexpr int kGroupBarrier = 4;  // + consumer: the warp group's own
 
   using Visible = attention::VisibleKeys<C::kLowerVaries, C::kUpperVaries>;
-  using Softmax = attention::OnlineSoftmax<C::kSlack, kSplitF16, kNatural>;
-  static_assert(!is_same<T, f16> || Softmax::kMostExponent + (kSplitF16 ? 7 : 0) < 16,
+  using Softmax =
+      typename Choice<kPlain, attention::DotSoftmax<(C::kSlack > 0), kSplitF16, kSplitF16>,
+                      attention::OnlineSoftmax<C::kSlack, kSplitF16, kNatural>>::Type;
+  static_assert(!kPlain || !is_same<T, f16> ||
+                    C::kSlack + (kSplitF16 ? 7 : 0) + attention::kMostRounded < 16,
                 "weights are f16");
 };
 

@@ -54,9 +54,10 @@ struct ForwardEpilogue {
       const int row = work.first_row(consumer) + tile::fragment_row(thread, h);
       const bool valid = !C::kLengths || row < work.q_length;
       const bool writes = thread % 4 == 0 && consumer % C::kParts == 0 && row < p.q_length;
-      const attention::RowEnd end = attention::end_row<kSplitF16, Block::kLog2Scores, C::kSink>(
-          p, work.batch, work.head, row, valid, writes,
-          scores.terms_of(work, softmax, h, softmax.total(h)));
+      const attention::RowEnd end =
+          attention::end_row<kSplitF16, Block::kLog2References, C::kSink, Block::kPlain>(
+              p, work.batch, work.head, row, valid, writes,
+              scores.terms_of(work, softmax, h, softmax.total(h)));
       factor[h] = end.has_output ? end.factor * kept : 0.0f;
     }
   }

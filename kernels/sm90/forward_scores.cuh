@@ -4,6 +4,7 @@
 
 #include "../attention/dropout.cuh"
 #include "../attention/online_softmax.cuh"
+#include "../ptx/wgmma.cuh"
 #include "../tile/fragment.cuh"
 #include "../tile/stepwise_product.cuh"
 #include "forward_arguments.h"
@@ -28,13 +29,19 @@ struct ForwardScores {
   /// Of the dot products at hand. With kSplitF16 it is the sum of both, and with kPlain too it
   /// takes them to their exponents.
   float scale, scale_rest = 0;
+  float log2_scale[1];  ///< with kPlain
 
   HEDDLE_DEVICE explicit ForwardScores(const ForwardArguments& args)
       : args(args),
         dropout_key(args.problem, C::kDropout),
         problem_scale(args.problem.scale_operand != nullptr ? *args.problem.scale_operand
                                                             : args.problem.scale),
-        scale(problem_scale) {}
+        scale(problem_scale),
+        log2_scale{args.dots.scale} {
+    // Of two constants that are selected from one has to be in a register, which it otherwise
+    // comes to in every step.
+    if constexpr (Block::kPlain) ptx::pin(log2_scale);
+  }
 
   /// With kSplitF16, to be called before the first scores of another query tile.
   HEDDLE_DEVICE void scale_for(const Work& work) {
@@ -74,10 +81,17 @@ struct ForwardScores {
     // A constant lower bound other than 0 needs the test too.
     if constexpr (kMasked)
       attention::mask_scores(s, lo, hi, C::kLowerVaries || work.keys.bounds.lower > 0);
-    if constexpr (Block::kSplitF16 && Block::kPlain)
-      softmax.template update<true>(s, scale, correction, scale_rest);
+    if constexpr (Block::kPlain)
+      softmax.update(s, units(), correction, scale_rest);
     else
       softmax.update(s, unit(), correction);
+  }
+
+  HEDDLE_DEVICE void reset(typename Block::Softmax& softmax) const {
+    if constexpr (Block::kPlain)
+      softmax.reset(units());
+    else
+      softmax.reset();
   }
 
   /// What the scores of a row of `work` came to, `sum` in all.
@@ -85,17 +99,19 @@ struct ForwardScores {
                                              const typename Block::Softmax& softmax, int h,
                                              float sum) const {
     const float reference = softmax.reference[h];
-    if (Block::kNatural || reference == attention::minus_infinity()) return {reference, sum};
-    if constexpr (Block::kSplitF16 && Block::kPlain) {
+    if (sum == 0.0f) return {attention::minus_infinity(), 0.0f};
+    if constexpr (!Block::kPlain) {
+      return {reference, sum};
+    } else if constexpr (Block::kSplitF16) {
       const tile::StepwiseScale unit =
           tile::stepwise_scale(problem_scale, tile::kSame, unit_of(work));
       const float top = ptx::fma(reference, unit.high, reference * unit.rest);
       return {top, sum, ptx::fma(reference, unit.high, -top) + reference * unit.rest,
-              softmax.template excess<true>(h, scale, scale_rest)};
+              softmax.excess(h, units(), scale_rest)};
+    } else {
+      const float top = __fmul_rn(reference, scale);
+      return {top, sum, ptx::fma(reference, scale, -top), softmax.excess(h, units())};
     }
-    const float top = Block::kPlain ? __fmul_rn(reference, scale) : reference;
-    return {top, sum, Block::kPlain ? ptx::fma(reference, scale, -top) : 0.0f,
-            softmax.excess(h, unit())};
   }
 
   /// Finds which weights of `key_tile` dropout keeps.
@@ -116,10 +132,16 @@ struct ForwardScores {
     return work.unit_of(args.q_pairs, args.problem.q_heads) *
            work.unit_of(args.k_pairs, args.problem.q_heads);
   }
-  /// Of scores at hand, in log2 units.
+  /// Of scores at hand, in log2 units. (Spelled out where it is used ptxas ordered a step so that
+  /// booleans at d 128 took a fifth longer.)
   HEDDLE_DEVICE float unit() const {
     if constexpr (Block::kInLog2) return 1.0f;
     return Block::kPlain ? scale * Block::kToLog2 : Block::kToLog2;
+  }
+  /// Of dot products at hand, with kPlain.
+  HEDDLE_DEVICE attention::DotUnits units() const {
+    if constexpr (Block::kSplitF16) return {scale, attention::power_near(scale), 0.0f};
+    return {log2_scale[0], args.dots.power, args.dots.slack};
   }
 
   /// Rounded, where a backward makes the score again, before what the score adds: fused by the

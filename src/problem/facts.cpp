@@ -125,7 +125,8 @@ class Noted {
 
 AttentionFacts facts_of_sizes(const AttentionStructure& structure, const AttentionSizes& sizes) {
   return {.operands = {},
-          .positive_scale = structure.scale == kAbsent && sizes.scale > 0,
+          // Below it nothing would be left of an f32, of which and -inf kernels would make NaN.
+          .positive_scale = structure.scale == kAbsent && sizes.scale > 0x1p-124,
           .groups_queries = sizes.q_heads > sizes.k_heads,
           .as_many_value_heads = sizes.k_heads == sizes.v_heads,
           .has_few_rows = sizes.q_length_to_plan_for() <= 64,

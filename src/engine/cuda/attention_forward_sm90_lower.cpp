@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <optional>
 
+#include "attention/exponents.cuh"
 #include "engine/cuda/attention_forward_sm90.h"
 #include "engine/cuda/f16_pairs.h"
 #include "engine/cuda/kernel_arguments.h"
@@ -203,6 +206,18 @@ void fill_rotations(ParameterBlock& block, attention::RotationArguments& p,
   p.position_row_stride = rope.positions_per_row ? stride(rope.positions, 2) : 0;
 }
 
+/// Of plain scores.
+attention::DotUnits dot_units(double scale, const ForwardSm90Config& config) {
+  attention::DotUnits units;
+  units.scale = static_cast<float>(scale) * (config.input_is_log2 ? 1.0f : attention::kLog2E);
+  int exponent = 0;
+  const float mantissa = std::frexp(units.scale, &exponent);
+  units.power = std::ldexp(1.0f, mantissa < 0.75f ? exponent - 1 : exponent);
+  units.slack =
+      std::min(static_cast<float>(config.slack) / units.scale, std::numeric_limits<float>::max());
+  return units;
+}
+
 /// Gives the keys the first blocks of the launch.
 Status share_grid(const Launch& keys, attention::RotationsBefore& shared) {
   const int64_t blocks = int64_t{keys.grid_x} * keys.grid_y, most = INT32_MAX - kMostRotationBlocks;
@@ -269,6 +284,7 @@ Result<Lowering> lower_with_rotated_keys(const AttentionProblem& given, const Ta
                      .total = static_cast<int>(tiles),
                      .counter = nullptr,
                      .claim = 0};
+  if (config.is_plain()) arguments.dots = dot_units(sizes.scale, config);
   if (config.tiled_operand != kAbsent) {
     arguments.tiled = score_tile_arguments(sizes, config.tiled_operand);
     planned.tiled_shape = map_shape(structure, sizes, config.tiled_operand, config.tile_m());

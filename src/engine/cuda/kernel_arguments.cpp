@@ -89,6 +89,7 @@ KernelArguments::KernelArguments(const sm90::ForwardArguments& all, const Argume
   add_part<sm90::QueryRope<true>>(layout.rope, all);
   add_address(all.sequence_maps);
   add(&all.order);
+  add(&all.dots);
   add_forward(all.problem, layout);
 }
 
