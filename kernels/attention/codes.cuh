@@ -48,15 +48,17 @@ HEDDLE_DEVICE float f8e5m2_number(u32 code) {
   return fp8_number<2, 15>(code, 124, 0x7f800000u | (code & 3) << 21);
 }
 
-/// Of the type that holds codes: how many columns an element has, the code of one, and what it is
-/// before its scale.
+/// Of the type that holds codes: how many columns an element has, a word of codes of 0, the code of
+/// a number, and what a code is before its scale.
 template <typename T>
 struct Codes {
   static constexpr int kColumns = 0;  ///< elements are numbers
+  static constexpr u32 kZeros = 0;
 };
 template <>
 struct Codes<i8> {
   static constexpr int kColumns = 1;
+  static constexpr u32 kZeros = 0;
   HEDDLE_DEVICE static u32 of(float x, float s) {
     return static_cast<u32>(integer_code(x, s, -128, 127)) & 0xff;
   }
@@ -67,6 +69,7 @@ struct Codes<i8> {
 template <>
 struct Codes<u8> {
   static constexpr int kColumns = 2;  ///< that of the even one is low, and both are 8 above
+  static constexpr u32 kZeros = 0x88888888;
   HEDDLE_DEVICE static u32 of(float x, float s) {
     return static_cast<u32>(integer_code(x, s, -8, 7) + 8);
   }
@@ -75,6 +78,7 @@ struct Codes<u8> {
 template <>
 struct Codes<f8e4m3> {
   static constexpr int kColumns = 1;
+  static constexpr u32 kZeros = 0;
   HEDDLE_DEVICE static u32 of(float x, float s) {
     const float number = s == 0 ? 0.0f : x / s;
     return number == number ? f8e4m3_code(number) : 0;

@@ -138,12 +138,13 @@ struct DropoutParameters<false> {
 /// How the rows of K or of V lie in memory: problem::Storage's kinds.
 enum class KeyRows : int { dense, paged, ring };
 
-/// Which blocks hold an operand's rows [batch, 1, page, 1], and how many rows a block has; or how
-/// many a ring has.
+/// Which blocks hold an operand's rows [batch, 1, page, 1], how many there are, and how many rows a
+/// block has; or how many a ring has.
 struct Pages {
   Tensor table;
   int log_rows;  ///< log2
   int ring_rows;
+  int blocks;
 };
 
 /// What codes are multiplied by, of each head and column.

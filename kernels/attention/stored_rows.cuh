@@ -17,6 +17,7 @@ struct DenseRows {
   HEDDLE_DEVICE DenseRows(const Tensor& tensor, int batch, int head)
       : base(head_pointer<const T>(tensor, batch, head)), stride(tensor.stride[2]) {}
   HEDDLE_DEVICE i32 block_of(int) const { return 0; }
+  HEDDLE_DEVICE static constexpr bool exists(i32) { return true; }
   HEDDLE_DEVICE bool are_in_one_block(int, int) const { return true; }
   HEDDLE_DEVICE i64 apart() const { return stride; }
   HEDDLE_DEVICE int within(int row) const { return row; }
@@ -24,14 +25,16 @@ struct DenseRows {
   HEDDLE_DEVICE const T* operator()(int row) const { return base + row * stride; }
 };
 
-/// Rows in blocks: first the block that holds a row is looked up, then the row found in it.
+/// Rows in blocks: first the block that holds a row is looked up, then the row found in it. The
+/// table lies in device memory, unchecked: rows in a block that does not exist are zeros, and not
+/// read.
 template <typename T>
 struct PagedRows {
   static constexpr bool kInPages = true;
   const T* base;
   const i32* blocks;
   i64 stride, block_stride, table_stride;
-  int log_rows;
+  int log_rows, block_count;
 
   PagedRows() = default;
   HEDDLE_DEVICE PagedRows(const Tensor& container, const Pages& pages, int batch, int head)
@@ -40,8 +43,14 @@ struct PagedRows {
         stride(container.stride[2]),
         block_stride(container.stride[0]),
         table_stride(pages.table.stride[2]),
-        log_rows(pages.log_rows) {}
-  HEDDLE_DEVICE i32 block_of(int row) const { return blocks[(row >> log_rows) * table_stride]; }
+        log_rows(pages.log_rows),
+        block_count(pages.blocks) {}
+  /// -1 of one that does not exist.
+  HEDDLE_DEVICE i32 block_of(int row) const {
+    const i32 block = blocks[(row >> log_rows) * table_stride];
+    return static_cast<u32>(block) < static_cast<u32>(block_count) ? block : -1;
+  }
+  HEDDLE_DEVICE static bool exists(i32 block) { return block >= 0; }
   HEDDLE_DEVICE bool are_in_one_block(int first, int count) const {
     return first >> log_rows == (first + count - 1) >> log_rows;
   }
@@ -51,13 +60,18 @@ struct PagedRows {
   HEDDLE_DEVICE const T* at(int row, i32 block) const {
     return base + block * block_stride + within(row) * stride;
   }
-  HEDDLE_DEVICE const T* operator()(int row) const { return at(row, block_of(row)); }
+  /// Null of a row that does not exist.
+  HEDDLE_DEVICE const T* operator()(int row) const {
+    const i32 block = block_of(row);
+    return exists(block) ? at(row, block) : nullptr;
+  }
 };
 
 /// The last rows of so many: row s lies where row s % rows of a dense tensor does. Its block is the
 /// turn of the ring that it belongs to, named by the turn's first row.
 template <typename T>
 struct RingRows {
+  static constexpr bool kInPages = false;
   DenseRows<T> dense;
   int rows;
 
@@ -65,6 +79,7 @@ struct RingRows {
   HEDDLE_DEVICE RingRows(const Tensor& tensor, const Pages& pages, int batch, int head)
       : dense(tensor, batch, head), rows(pages.ring_rows) {}
   HEDDLE_DEVICE i32 block_of(int row) const { return row / rows * rows; }
+  HEDDLE_DEVICE static constexpr bool exists(i32) { return true; }
   HEDDLE_DEVICE bool are_in_one_block(int first, int count) const {
     return first % rows + count <= rows;
   }

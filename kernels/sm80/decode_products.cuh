@@ -20,6 +20,7 @@ namespace heddle::sm80 {
 /// The block's rows of queries: row r is of token r / group and of head r % group of the group.
 template <typename T>
 struct GroupedRows {
+  static constexpr bool kInPages = false;
   const attention::Tensor& tensor;
   int batch, first_head, group;
 

@@ -112,9 +112,9 @@ class DecodeStream {
     if (steps_ > 0) {
       if (key_ < end_) {
         const u32 stage = stages_ + brought_stage_ * kAt.stage_bytes;
-        bring<typename Products::KeyTile, kConfig.key_bytes(), Products::kKeyCodes>(
-            stage, key_rows_, key_block_);
-        bring<typename Products::ValueTile, kConfig.value_bytes(), Products::kValueCodes>(
+        bring<typename Products::KeyTile, typename Config::K, kConfig.key_bytes()>(stage, key_rows_,
+                                                                                   key_block_);
+        bring<typename Products::ValueTile, typename Config::V, kConfig.value_bytes()>(
             stage + kAt.value_in_stage, value_rows_, value_block_);
       }
       key_ += kTileKeys;
@@ -136,16 +136,17 @@ class DecodeStream {
   }
 
   /// Brings the rows of keys or values, of kBytes, from key_ on; what there is none of is zero.
-  template <class Tile, int kBytes, bool kCodes, class Rows>
+  template <class Tile, typename Element, int kBytes, class Rows>
   HEDDLE_DEVICE void bring(u32 tile, const Rows& rows, i32 block) const {
+    using Codes = attention::Codes<Element>;
     // Numbers fill whole slices of 16 columns.
-    constexpr int kChunks = kCodes ? kBytes / 16 : ceil_div(kBytes, 32) * 2;
+    constexpr int kChunks = Codes::kColumns > 0 ? kBytes / 16 : ceil_div(kBytes, 32) * 2;
     constexpr int kCount = ceil_div(kKeys * kChunks, 32);
     static_assert(kKeys <= 32);
     const int lane = products_.lane;
     if constexpr (32 % kChunks == 0 && kKeys * kChunks % 32 == 0 && 16 * kChunks == kBytes) {
       // What most steps are: all rows exist, and a lane's chunks lie evenly apart.
-      if (key_ + kKeys <= kv_length_ && rows.are_in_one_block(key_, kKeys)) {
+      if (key_ + kKeys <= kv_length_ && rows.are_in_one_block(key_, kKeys) && rows.exists(block)) {
         constexpr int kRowsAtOnce = 32 / kChunks;
         const int row = lane / kChunks, chunk = lane % kChunks;
         const auto* from = rows.at(key_ + row, block);
@@ -159,12 +160,21 @@ class DecodeStream {
 #pragma unroll 4
     for (int n = 0; n < kCount; ++n) {
       const int place = n * 32 + lane, row = place / kChunks, chunk = place % kChunks;
-      const bool exists = key_ + row < kv_length_ && 16 * chunk < kBytes;
-      const auto* from = reinterpret_cast<const u8*>(
-          rows.at(min_of(key_ + row, kv_length_ - 1), __shfl_sync(0xffffffffu, block, row)));
+      const i32 of_row = __shfl_sync(0xffffffffu, block, row);
+      const bool exists = key_ + row < kv_length_ && 16 * chunk < kBytes && rows.exists(of_row);
+      const auto* from =
+          reinterpret_cast<const u8*>(rows.at(min_of(key_ + row, kv_length_ - 1), of_row));
       if (kKeys * kChunks % 32 != 0 && row >= kKeys) continue;
-      ptx::copy_async_16_once(tile + Tile::chunk_offset(row, chunk),
-                              from + (exists ? 16 * chunk : 0), exists);
+      const u32 to = tile + Tile::chunk_offset(row, chunk);
+      if constexpr (Rows::kInPages && Codes::kZeros != 0) {
+        // Zeros are not what copies that bring nothing leave.
+        if (!rows.exists(of_row)) {
+          constexpr u32 kWords[4] = {Codes::kZeros, Codes::kZeros, Codes::kZeros, Codes::kZeros};
+          ptx::store_shared(to, kWords);
+          continue;
+        }
+      }
+      ptx::copy_async_16_once(to, from + (exists ? 16 * chunk : 0), exists);
     }
   }
 

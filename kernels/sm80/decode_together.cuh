@@ -27,7 +27,8 @@ HEDDLE_DEVICE bool values_lie_in_keys(const attention::ForwardParameters& p) {
            a.offsets == b.offsets && a.multiplier == b.multiplier;
   };
   return is_one(p.k, p.v) && is_one(p.pages_k.table, p.pages_v.table) &&
-         p.pages_k.log_rows == p.pages_v.log_rows && p.pages_k.ring_rows == p.pages_v.ring_rows;
+         p.pages_k.log_rows == p.pages_v.log_rows && p.pages_k.ring_rows == p.pages_v.ring_rows &&
+         p.pages_k.blocks == p.pages_v.blocks;
 }
 
 template <class Config, class Score>
@@ -112,9 +113,9 @@ struct DecodeTogether {
 #pragma unroll 4
     for (int n = 0; n < kCount; ++n) {
       const int place = n * 32 + lane, row = place / kChunks, chunk = place % kChunks;
-      const bool exists = first + own + row < end && 8 * chunk < kColumns;
-      const T* const from =
-          rows.at(min_of(first + own + row, end - 1), __shfl_sync(0xffffffffu, block, row % kOwn));
+      const i32 of_row = __shfl_sync(0xffffffffu, block, row % kOwn);
+      const bool exists = first + own + row < end && 8 * chunk < kColumns && rows.exists(of_row);
+      const T* const from = rows.at(min_of(first + own + row, end - 1), of_row);
       if (kOwn * kChunks % 32 != 0 && row >= kOwn) continue;
       ptx::copy_async_16(tile + Tile::chunk_offset(own + row, chunk),
                          from + (exists ? 8 * chunk : 0), exists);

@@ -18,11 +18,10 @@ HEDDLE_DEVICE void load_rows_as_planes(u32 planes, const Rows& rows, int first_r
 #pragma unroll 2
   for (int n = threadIdx.x; n < Tile::kRows * kChunks; n += kThreads) {
     const int row = n / kChunks, chunk = n % kChunks;
-    const bool row_valid = first_row + row < row_end;
-    const float* source = rows(row_valid             ? first_row + row
-                               : first_row < row_end ? first_row
-                                                     : 0) +
-                          8 * chunk;
+    bool row_valid = first_row + row < row_end;
+    const float* source = rows(row_valid ? first_row + row : first_row < row_end ? first_row : 0);
+    if constexpr (Rows::kInPages) row_valid = row_valid && source != nullptr;
+    source += 8 * chunk;
     u32 x[8];
 #pragma unroll
     for (int i = 0; i < 8; i += kAligned ? 4 : 1)
@@ -39,9 +38,10 @@ HEDDLE_DEVICE void load_rows_as_planes(u32 planes, const Rows& rows, int first_r
 }
 
 /// Fills rows 0 .. Tile::kRows-1 and columns 0 .. round_up(kColumns, 16)-1 of `tile` from rows
-/// first_row onwards; what lies at or past `row_end` or kColumns is zero and never read, so that
-/// NaN beyond a sequence cannot leak. With kAligned every row starts on 16 bytes and is a multiple
-/// of them long: the copies are then asynchronous and must be committed and waited for.
+/// first_row onwards; what lies at or past `row_end` or kColumns, or in no block, is zero and never
+/// read, so that NaN beyond a sequence cannot leak. With kAligned every row starts on 16 bytes and
+/// is a multiple of them long: the copies are then asynchronous and must be committed and waited
+/// for.
 template <class Tile, int kColumns, int kThreads, bool kAligned, typename T, class Rows>
 HEDDLE_DEVICE void load_rows(u32 tile, const Rows& rows, int first_row, int row_end) {
   if constexpr (is_same<T, float>) {
@@ -50,8 +50,9 @@ HEDDLE_DEVICE void load_rows(u32 tile, const Rows& rows, int first_row, int row_
     constexpr int kChunks = ceil_div(kColumns, 16) * 2;
     for (int n = threadIdx.x; n < Tile::kRows * kChunks; n += kThreads) {
       const int row = n / kChunks, chunk = n % kChunks;
-      const bool row_valid = first_row + row < row_end;
+      bool row_valid = first_row + row < row_end;
       const T* source = rows(row_valid ? first_row + row : first_row < row_end ? first_row : 0);
+      if constexpr (Rows::kInPages) row_valid = row_valid && source != nullptr;
       const u32 target = tile + Tile::chunk_offset(row, chunk);
       if constexpr (kAligned) {
         const bool valid = row_valid && 8 * chunk < kColumns;

@@ -174,7 +174,8 @@ class DecodeGroups {
                            batch);
       }
     };
-    // A lane looks one box's block up for all. Of pages of one row there are more than lanes.
+    // A lane looks one box's block up for all. Of pages of one row there are more than lanes. Of one
+    // that does not exist the copy engine brings zeros.
     const int log_rows = maps_.log_box_rows, lane = threadIdx.x % 32;
     i32 block = 0;
 #pragma unroll 1
@@ -203,13 +204,13 @@ class DecodeGroups {
 #pragma unroll(Config::kRowsV == attention::KeyRows::paged ? 1 : 2)
       for (int n = 0; n < kRowsOfWarp / kAtOnce; ++n) {
         const int at = own + n * kAtOnce, key = first + at;
-        const T* const from = rows.at(min_of(key, end - 1),
-                                      __shfl_sync(0xffffffffu, block, n * kAtOnce + lane / kLanes));
+        const i32 of_row = __shfl_sync(0xffffffffu, block, n * kAtOnce + lane / kLanes);
+        const T* const from = rows.at(min_of(key, end - 1), of_row);
 #pragma unroll
         for (int m = 0; m < ceil_div(kChunks, kLanes); ++m) {
           const int more = m * kLanes + lane % kLanes, chunk = kFirst + more;
           if (kChunks % kLanes != 0 && more >= kChunks) continue;
-          const bool exists = key < end && 8 * chunk < columns;
+          const bool exists = key < end && 8 * chunk < columns && rows.exists(of_row);
           ptx::copy_async_16(tile + KeyTile::chunk_offset(at, chunk),
                              from + (exists ? 8 * chunk : 0), exists);
         }

@@ -1,5 +1,8 @@
 // Attention on the CUDA engine against the f64 definition: seeded random problems over the whole
 // contract, each with poisoned outputs, gaps and tails.
+#include <algorithm>
+#include <iterator>
+
 #include "gpu/attention_options.h"
 #include "gpu/gpu_test.h"
 
@@ -34,6 +37,22 @@ TEST_F(AttentionOnGpu, ForwardOfCachesMatchesTheDefinition) {
     options.rings = 0.3;
     return random_sdpa(random, options);
   });
+}
+
+// Their rows are zeros, which are keys like others.
+TEST_F(AttentionOnGpu, ForwardOfPagesThatDoNotExistMatchesTheDefinition) {
+  const AttentionOptions all[] = {decode_options(), cache_options(decode_options()),
+                                  wide_decode_options(), gpu_options(), f32_options()};
+  run(
+      [&all](Random& random, int64_t number) {
+        AttentionOptions options = all[number % std::ssize(all)];
+        options.max_length = std::min<int64_t>(options.max_length, 1000);
+        options.padding = options.paged = 1;
+        options.ragged = options.rings = options.dropout = 0;
+        options.missing_pages = 0.3;
+        return random_sdpa(random, options);
+      },
+      40, 2);
 }
 
 /// Many keys of i8 codes whose columns each lie on one side of 0, as a model's often do, and

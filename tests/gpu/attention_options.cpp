@@ -11,6 +11,7 @@ AttentionOptions sized(AttentionOptions options) {
   options.max_length = 200;
   options.max_head_dim = 128;
   options.max_work = 5e7;
+  options.missing_pages = 0.1;
   return options;
 }
 

@@ -265,7 +265,8 @@ TensorId Draw::keys_or_values(const char* name, graph::Sdpa& op, int64_t heads, 
   return id;
 }
 
-/// A container of blocks in random order, with blocks nobody names left poisoned.
+/// A container of blocks in random order, with blocks nobody names left poisoned. Of a page that
+/// does not exist rows are zeros.
 TensorId Draw::paged(const char* name, TensorId& table, int64_t heads, const Elements& of) {
   const int64_t columns = of.columns;
   const int64_t drawn = int64_t{1} << random_.integer(0, 4);
@@ -284,7 +285,11 @@ TensorId Draw::paged(const char* name, TensorId& table, int64_t heads, const Ele
       const auto pick = random_.integer(0, static_cast<int64_t>(free.size()) - 1);
       const int64_t chosen = free[static_cast<size_t>(pick)];
       free.erase(free.begin() + pick);
-      program_.set(table, static_cast<double>(chosen), b, 0, page);
+      const bool is_missing = options_.missing_pages > 0 && random_.chance(options_.missing_pages);
+      const int64_t entry =
+          is_missing ? random_.one_of({int64_t{-1}, blocks, int64_t{1} << 30}) : chosen;
+      program_.set(table, static_cast<double>(entry), b, 0, page);
+      if (is_missing) continue;
       for (int64_t s = page * block; s < std::min(length, (page + 1) * block); ++s) {
         for (int64_t h = 0; h < heads; ++h) {
           for (int64_t d = 0; d < columns; ++d) {

@@ -45,6 +45,7 @@ struct AttentionOptions {
   double sink = 0.25;
   double paged = 0.2;          ///< forward only, given padding and not ragged
   int64_t page_rows = 0;       ///< a power of two; 0: one of 1 to 16
+  double missing_pages = 0;    ///< given pages: each may be in no block
   double codes = 0;            ///< forward only, of K and V each: i8, 4 bits or f8e4m3 with scales
   double scores = 0;           ///< forward only, written beside the output
   double statistics = 1;       ///< forward only: how often rows' are results, of the usual

@@ -1,6 +1,8 @@
 #include "engine/cuda/parameter_block.h"
 
+#include <algorithm>
 #include <bit>
+#include <cstdint>
 
 #include "core/dropout_bits.h"
 
@@ -37,6 +39,8 @@ void fill_forward(ParameterBlock& block, attention::ForwardParameters& p,
     if (type.storage.is_paged()) {
       block.tensor(pages.table, type.storage.index);
       pages.log_rows = log2_of(rows);
+      // Tables are of i32.
+      pages.blocks = static_cast<int>(std::min<int64_t>(sizes.layout(id).dims[0], INT32_MAX));
     }
     if (!type.holds_codes()) return;
     block.pointer(scales.data, type.scales.operand);
