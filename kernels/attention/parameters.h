@@ -204,8 +204,9 @@ struct CommonParameters {
   const float* scale_operand;  ///< if not null, read instead of `scale`
   const float* sink;           ///< [q_heads] or null
   /// Of f32 on Hopper, else null: set by the kernels that make pairs if pairs cannot hold q, k, v
-  /// or dO. Then the general kernels compute, else the Hopper ones; the others leave at once.
-  const unsigned* fallback;
+  /// or dO, and by those that multiply them if they cannot hold dS. Then the general kernels
+  /// compute, else the Hopper ones; the others leave at once.
+  unsigned* fallback;
 };
 
 struct ForwardParameters : Operands<kArgumentLayout.operands>,

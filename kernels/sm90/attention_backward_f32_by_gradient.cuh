@@ -266,6 +266,15 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
       ptx::fence_proxy_async_shared();
     }
 
+    /// A slope, or the factor on what dropout keeps, may take dS beyond the bound that gives its
+    /// unit, and beyond f16: what is summed of it is no number then.
+    HEDDLE_DEVICE void fall_back_unless_finite() const {
+      bool is_finite = true;
+#pragma unroll
+      for (float x : d_k) is_finite = is_finite && fabsf(x) < __int_as_float(0x7f800000);
+      if (!is_finite) *args.problem.forward.fallback = 1;
+    }
+
     HEDDLE_DEVICE void run(int steps) {
       const QRing q_ring{shared + Base::kAt.q_ring};
       const DoRing d_o_ring{shared + Base::kAt.d_o_ring};
@@ -301,6 +310,7 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
         d_o_at.advance();
         at.advance(work);
       }
+      if constexpr (!C::kUnitSlope || C::kDrops) fall_back_unless_finite();
       Block::template store_f32_gradient<C::kQkDim, kQk>(d_k, Base::scale_of(args) * Base::kOfLog2,
                                                          args.problem.d_k, args, work, work.key0);
     }

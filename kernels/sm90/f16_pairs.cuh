@@ -92,10 +92,12 @@ struct F16PairsKernels {
       const float values[8] = {x[0].x, x[0].y, x[0].z, x[0].w, x[1].x, x[1].y, x[1].z, x[1].w};
       u32 high[4], low[4];
       float squares = 0;
+      bool is_zero = true;
 #pragma unroll
       for (int n = 0; n < 4; ++n) {
         const float a = values[2 * n] * factor, b = values[2 * n + 1] * factor;
         squares += a * a + b * b;
+        is_zero = is_zero && values[2 * n] == 0 && values[2 * n + 1] == 0;
         high[n] = ptx::pack<f16>(a, b);
         float near_a, near_b;
         ptx::unpack<f16>(high[n], near_a, near_b);
@@ -105,9 +107,9 @@ struct F16PairsKernels {
       for (int apart = 1; apart < chunks; apart *= 2)
         squares += __shfl_xor_sync(0xffffffffu, squares, apart);
       norm = ptx::max(norm, squares);
-      // False of NaN.
+      // False of NaN. Squares of numbers far below the head's largest are 0, too.
       const bool fits =
-          squares == 0 || (squares >= tensor.least && squares < __int_as_float(0x7f800000));
+          squares == 0 ? is_zero : squares >= tensor.least && squares < __int_as_float(0x7f800000);
       falls_back = falls_back || !fits;
       if (row >= written_here) continue;
       target[row * 2 * chunks + chunk] = make_uint4(high[0], high[1], high[2], high[3]);

@@ -35,7 +35,7 @@ class GeneralLaunches final : public Launches {
         parameters.delta = reinterpret_cast<attention::RowDelta*>(
             at.workspace + (after_pairs_ ? kFallbackBytes : 0));
       attention::ForwardParameters& forward = forward_of(parameters);
-      forward.fallback = after_pairs_ ? reinterpret_cast<const unsigned*>(at.workspace) : nullptr;
+      forward.fallback = after_pairs_ ? reinterpret_cast<unsigned*>(at.workspace) : nullptr;
       KernelArguments arguments(parameters, step.argument_layout);
       HEDDLE_TRY(at.launch(step.kernel, step.launch, arguments.address(), arguments.first_batch()));
     }
