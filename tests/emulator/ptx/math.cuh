@@ -5,9 +5,14 @@
 
 namespace heddle::ptx {
 
-HEDDLE_DEVICE float exp2(float x) { return __builtin_exp2f(x); }
-HEDDLE_DEVICE float log2(float x) { return __builtin_log2f(x); }
-HEDDLE_DEVICE float reciprocal(float x) { return 1 / x; }
+/// What an instruction with .ftz takes a subnormal number for, and gives in its place.
+HEDDLE_DEVICE float flushed(float x) {
+  return __builtin_fabsf(x) < 0x1p-126f ? __builtin_copysignf(0.0f, x) : x;
+}
+
+HEDDLE_DEVICE float exp2(float x) { return flushed(__builtin_exp2f(flushed(x))); }
+HEDDLE_DEVICE float log2(float x) { return flushed(__builtin_log2f(flushed(x))); }
+HEDDLE_DEVICE float reciprocal(float x) { return flushed(1 / flushed(x)); }
 HEDDLE_DEVICE float divide(float a, float b) { return a / b; }
 HEDDLE_DEVICE float square_root(float x) { return __builtin_sqrtf(x); }
 
@@ -21,15 +26,17 @@ HEDDLE_DEVICE float max_or_nan(float a, float b) {
   return a > b ? a : b;
 }
 
-HEDDLE_DEVICE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+HEDDLE_DEVICE float fma(float a, float b, float c) {
+  return flushed(__builtin_fmaf(flushed(a), flushed(b), flushed(c)));
+}
 
 /// The product of two f32 is an f64.
 HEDDLE_DEVICE float multiply_toward_zero(float a, float b) {
-  const double exact = static_cast<double>(a) * b;
+  const double exact = static_cast<double>(flushed(a)) * flushed(b);
   const float nearest = static_cast<float>(exact);
   if (nearest != nearest || exact == __builtin_inf() || exact == -__builtin_inf()) return nearest;
   const bool is_beyond = nearest > 0 ? nearest > exact : nearest < exact;
-  return is_beyond ? __uint_as_float(__float_as_uint(nearest) - 1) : nearest;
+  return flushed(is_beyond ? __uint_as_float(__float_as_uint(nearest) - 1) : nearest);
 }
 
 HEDDLE_DEVICE u16 bits_of(_Float16 x) { return __builtin_bit_cast(u16, x); }
