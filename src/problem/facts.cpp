@@ -123,10 +123,14 @@ class Noted {
   AttentionFacts& facts_;
 };
 
+/// Times the units of pairs of f16, 2^-46 each at least (kernels/sm90/f16_pairs.cuh), and times
+/// log2(e) it is no subnormal number, which kernels take for 0: a hidden key, -inf, times that is
+/// none.
+constexpr double kLeastPositiveScale = 0x1p-34;
+
 AttentionFacts facts_of_sizes(const AttentionStructure& structure, const AttentionSizes& sizes) {
   return {.operands = {},
-          // Below it nothing would be left of an f32, of which and -inf kernels would make NaN.
-          .positive_scale = structure.scale == kAbsent && sizes.scale > 0x1p-124,
+          .positive_scale = structure.scale == kAbsent && sizes.scale >= kLeastPositiveScale,
           .groups_queries = sizes.q_heads > sizes.k_heads,
           .as_many_value_heads = sizes.k_heads == sizes.v_heads,
           .has_few_rows = sizes.q_length_to_plan_for() <= 64,

@@ -76,6 +76,8 @@ TEST(Facts, OfHeadsAndScale) {
   p.sizes.scale = -1;
   EXPECT_FALSE(facts_of(p).as_many_value_heads);
   EXPECT_FALSE(facts_of(p).positive_scale);
+  p.sizes.scale = 1e-12;
+  EXPECT_FALSE(facts_of(p).positive_scale) << "beside other factors it may be 0";
   p.sizes.scale = 1;
   p.structure.scale = p.structure.stats;
   EXPECT_FALSE(facts_of(p).positive_scale) << "a number that comes at an execution";
