@@ -21,6 +21,7 @@ struct AttentionBackwardRows {
   static constexpr int kThreads = 256;
   static constexpr bool kExact = C::kPlanes > 1;  ///< f32
   static constexpr bool kStatsGradient = attention::kArgumentLayout.stats_gradient;
+  static constexpr float kLargest = 0x1.fffffep127f;  ///< number
 
   HEDDLE_DEVICE static void load_eight(const Input* p, float (&x)[8]) {
     if constexpr (is_same<Input, float>) {
@@ -72,7 +73,9 @@ struct AttentionBackwardRows {
       const bool lost = !Main::kPlainScore &&
                         attention::weights_are_lost(p.stats_log2 ? stats * attention::kLn2 : stats);
       if (stats == attention::minus_infinity() || lost) return {attention::minus_infinity(), 0.0f};
-      return {kExact || p.stats_log2 ? -stats : -attention::kLog2E * stats, 0.0f};
+      if (kExact || p.stats_log2) return {-stats, 0.0f};
+      // A sink may be so large that log2 units have no such number: its own weight is 1 then.
+      return {ptx::max_or_nan(-attention::kLog2E * stats, -kLargest), 0.0f};
     }
   }
 
@@ -197,7 +200,8 @@ struct AttentionBackwardRows {
     const int head = blockIdx.x;
     // Sinks are natural, whatever scores are.
     const bool natural = C::kMaxAndSum ? !C::kInputIsLog2 : kExact && p.forward.stats_log2 == 0;
-    const float sink = p.forward.sink[head] * (natural ? 1.0f : attention::kLog2E);
+    const float sink = natural ? p.forward.sink[head]
+                               : ptx::multiply_toward_zero(p.forward.sink[head], attention::kLog2E);
     const float to_log2 = natural ? attention::kLog2E : 1.0f;
     const auto term = [&](int batch, int row) {
       const i64 line = static_cast<i64>(batch * p.forward.q_heads + head) * args.q_rounded + row;
