@@ -5,6 +5,8 @@
 
 namespace heddle::ptx {
 
+inline constexpr float kLargestE4m3 = 448.0f;
+
 HEDDLE_DEVICE u32 pack_e4m3(float low, float high) {
   return emulator::e4m3_of(low) | emulator::e4m3_of(high) << 8;
 }
