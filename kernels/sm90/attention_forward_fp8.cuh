@@ -44,7 +44,7 @@ struct AttentionForwardFp8 : AttentionForward<Config> {
     const int consumer;  ///< which, uniform in the warp group
     ForwardTiles<Block> tiles;
     float scale;         ///< from dots of codes to scores in log2 units
-    bool scales_scores;  ///< a scale that is not positive multiplies before the maximum is taken
+    bool scales_scores;  ///< if not positive and normal, before the maximum is taken
     bool may_be_large;   ///< scores, of the largest codes
 
     HEDDLE_DEVICE Consumer(const ForwardArguments& forward, u32 shared, int consumer)
@@ -54,7 +54,8 @@ struct AttentionForwardFp8 : AttentionForward<Config> {
       const attention::ForwardParameters& p = args.problem;
       scale = (p.scale_operand != nullptr ? *p.scale_operand : p.scale) * attention::kLog2E *
               (*args.descale_q * *args.descale_k);
-      scales_scores = !(scale > 0.0f);
+      // Of a subnormal one an FFMA takes 0, and of a hidden key -inf times that.
+      scales_scores = !(scale >= 0x1p-126f);
       constexpr float kLargestDot = 2 * C::kQkDim * ptx::kLargestE4m3 * ptx::kLargestE4m3;
       may_be_large = !(fabsf(scale) * kLargestDot < Softmax::kLargestRounded - kLift);
     }
