@@ -15,6 +15,7 @@ struct Shape {
   DataType dtype;
   int64_t rows, keys, head_dim;
   bool backward = false, on_device = false;
+  double size = 1;  ///< of Q's numbers and K's
 };
 
 /// Causal, from the last key on: each row has hidden keys beside others.
@@ -30,9 +31,9 @@ Program program_of(const Shape& shape, double scale) {
     program.allocate(id);
     return id;
   };
-  const auto input = [&](const char* name, const Dims& dims) {
+  const auto input = [&](const char* name, const Dims& dims, double size = 1) {
     const TensorId id = add(name, shape.dtype, dims);
-    program.fill(id, [&] { return random.normal(); });
+    program.fill(id, [&] { return size * random.normal(); });
     return id;
   };
   graph::Sdpa op;
@@ -45,8 +46,8 @@ Program program_of(const Shape& shape, double scale) {
   } else {
     a.attn_scale = scale;
   }
-  op.q = input("q", queries);
-  op.k = input("k", keys);
+  op.q = input("q", queries, shape.size);
+  op.k = input("k", keys, shape.size);
   op.v = input("v", keys);
   op.o = add("o", shape.dtype, queries);
   op.stats = add("stats", DataType::f32, row);
@@ -90,6 +91,13 @@ TEST_F(ScalesOnGpu, ForwardMatchesTheDefinition) {
     }
     expect_definition({DataType::bf16, 70, 90, 64, false, true}, scale);
   }
+}
+
+// Pairs of f16 have units as small as their heads, which are factors of scores beside the scale.
+TEST_F(ScalesOnGpu, ForwardOfSmallOperandsMatchesTheDefinition) {
+  for (const double scale : {1e-3, 1e-6, 1e-10})
+    expect_definition(
+        {.dtype = DataType::f32, .rows = 70, .keys = 90, .head_dim = 64, .size = 1e-9}, scale);
 }
 
 TEST_F(ScalesOnGpu, BackwardMatchesTheDefinition) {
