@@ -8,7 +8,6 @@
 
 namespace heddle::engine::cuda {
 
-using problem::kAbsent;
 using problem::OperandId;
 
 namespace {
