@@ -13,14 +13,16 @@
 namespace heddle::attention {
 
 inline constexpr int kMostRounded = 8;  ///< in log2 units
+/// As good as no rest, but -inf of -inf: no subnormal number, which would count for 0.
+inline constexpr float kLeastRest = 0x1p-126f;
 
 /// The power of two nearest to a scale.
 HEDDLE_DEVICE float power_near(float scale) {
   return __uint_as_float((__float_as_uint(scale) + 0x400000) & 0xff800000);
 }
 
-/// The reference lags if kLags. With kRest the scale is scale + rest, rest > 0: a hidden score is
-/// -inf by both.
+/// The reference lags if kLags. With kRest the scale is scale + rest, rest at least kLeastRest: a
+/// hidden score is -inf by both.
 template <bool kLags, bool kExact, bool kRest, class Lanes = tile::LanesOfQuad>
 struct DotSoftmax : TermSums<kExact, Lanes> {
   float reference[2];  ///< a score; one below all while no key was seen
@@ -52,7 +54,7 @@ struct DotSoftmax : TermSums<kExact, Lanes> {
       const bool huge = is_huge(scaled);
       from[h] = huge ? __fmul_rn(reference[h], units.power) : scaled;
       factor[h] = huge ? units.power : units.scale;
-      more[h] = huge ? kLittle : rest;
+      more[h] = huge ? kLeastRest : rest;
       correction[h] = ptx::exp2(old - from[h]);
       this->scale(h, correction[h]);
     }
@@ -70,12 +72,11 @@ struct DotSoftmax : TermSums<kExact, Lanes> {
   HEDDLE_DEVICE float excess(int h, const DotUnits& units, float rest = 0) const {
     const bool huge = is_huge(product(reference[h], units.scale, rest));
     const float exponent = ptx::fma(reference[h], huge ? units.power : units.scale, -from[h]);
-    return kRest ? ptx::fma(reference[h], huge ? kLittle : rest, exponent) : exponent;
+    return kRest ? ptx::fma(reference[h], huge ? kLeastRest : rest, exponent) : exponent;
   }
 
  private:
   static constexpr float kLeast = -3.402823466e38f;
-  static constexpr float kLittle = 0x1p-126f;  ///< no rest, and yet -inf of -inf
 
   HEDDLE_DEVICE static bool is_huge(float scaled) { return !(fabsf(scaled) <= 0x1p28f); }
   HEDDLE_DEVICE static float product(float score, float scale, float rest) {

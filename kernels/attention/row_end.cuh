@@ -32,7 +32,8 @@ HEDDLE_DEVICE RowEnd end_row(const ForwardParameters& p, int batch, int head, in
   RowEnd end{0, sum != 0};
   const float unit = !kRounded ? 1.0f : kExact ? exp2f(-terms.excess) : ptx::exp2(-terms.excess);
   if (kSink && p.sink && valid) {
-    const float sink = p.sink[head] * (kInputIsLog2 ? kLog2E : 1.0f);
+    const float natural = p.sink[head];
+    const float sink = kInputIsLog2 ? ptx::multiply_toward_zero(natural, kLog2E) : natural;
     const bool above = sink > top;
     const float joint = above ? sink : top, shift = joint == minus_infinity() ? 0.0f : joint;
     const float shrink = ptx::exp2(above ? (top - shift + rest) * to_log2 : 0.0f) * unit;

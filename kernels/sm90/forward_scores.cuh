@@ -49,7 +49,7 @@ struct ForwardScores {
         problem_scale, Block::kPlain && !C::kInputIsLog2 ? tile::kLog2E : tile::kSame,
         unit_of(work));
     scale = exact.high;
-    scale_rest = exact.rest;
+    scale_rest = ptx::max(exact.rest, attention::kLeastRest);
   }
 
   /// Makes scores of `key_tile`'s dot products, masks and exponentiates them; what they do to

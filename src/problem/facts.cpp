@@ -123,10 +123,10 @@ class Noted {
   AttentionFacts& facts_;
 };
 
-/// Kernels may take a score to its exponent by one product, of a hidden key, -inf, too: no factor
-/// may be a subnormal number then, which they take for 0. The least is what rounding leaves of a
-/// scale, 2^-25 of it, times the units of pairs of f16, 2^-46 each (kernels/sm90/f16_pairs.cuh).
-constexpr double kLeastPositiveScale = 0x1p-9;
+/// Kernels may take a score to its exponent by one product, of a hidden key, -inf, too: the factor
+/// may be no subnormal number then, which they take for 0. The least is a scale times the units of
+/// pairs of f16, 2^-46 each (kernels/sm90/f16_pairs.cuh).
+constexpr double kLeastPositiveScale = 0x1p-34;
 
 AttentionFacts facts_of_sizes(const AttentionStructure& structure, const AttentionSizes& sizes) {
   return {.operands = {},

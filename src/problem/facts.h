@@ -39,7 +39,7 @@ struct AttentionFacts {
   std::vector<OperandFacts> operands;
   const OperandFacts& operand(OperandId id) const { return operands[static_cast<size_t>(id)]; }
 
-  bool positive_scale = false;       ///< the scale is a number known to be positive, and not small
+  bool positive_scale = false;       ///< the scale is a number known to be positive, and not tiny
   bool groups_queries = false;       ///< query heads share a key head
   bool as_many_value_heads = false;  ///< as key heads
   /// Rows of a head: few, as in decoding, are up to 64.
