@@ -108,6 +108,10 @@ constexpr Advice kAdvice[] = {
      "Divide by the sum alone: with the row's maximum taken off the scores it is at least 1, and "
      "of weights that are "
      "masked afterwards hide the scores instead."},
+    {"keeps their sum from being small",
+     "Take the largest score that the row sees off all of them before the exponential, and guard "
+     "their sum by a number less than 1, if at all."},
+    {"see no key are not 0", "Let rows that see no key be 0."},
     {"differs between rows or batch entries", "Give each head one sink."},
     {"sink that several heads share",
      "Give each head a sink of its own, or keep the sink constant."},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <span>
 
 namespace heddle::rewrite {
@@ -39,6 +40,21 @@ int64_t largest_exact(ElementType type) {
       return int64_t{1} << 24;
     case ElementType::f64:
       return int64_t{1} << 53;
+    default:
+      return 0;
+  }
+}
+
+double largest_finite(ElementType type) {
+  switch (type) {
+    case ElementType::bf16:
+      return 0x1.fep127;
+    case ElementType::f16:
+      return 65504;
+    case ElementType::f32:
+      return std::numeric_limits<float>::max();
+    case ElementType::f64:
+      return std::numeric_limits<double>::max();
     default:
       return 0;
   }

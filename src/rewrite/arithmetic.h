@@ -38,5 +38,7 @@ class Arithmetic {
 bool is_computed_in(hlo::ElementType type);
 /// The whole numbers from -n to n that a floating type holds are exact; 0 for other types.
 int64_t largest_exact(hlo::ElementType type);
+/// The largest number that such a type holds; 0 for other types.
+double largest_finite(hlo::ElementType type);
 
 }  // namespace heddle::rewrite

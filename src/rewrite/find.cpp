@@ -248,10 +248,20 @@ class Finder {
       // Weights times a mask, summed, are no output where that sum is what they are divided by.
       const Instruction* divisor =
           softmax.sink || (forward && !has_no_columns(*forward)) ? nullptr : sum_of_more(region);
+      const Instruction* guard = forward || divisor ? nullptr : region.guard_of_sum();
       if (divisor)
         forward =
             error(Code::graph_not_supported,
                   "the weights are divided by %{}, their sum and a number more", divisor->name());
+      if (guard)
+        forward = error(Code::graph_not_supported,
+                        "the weights are divided by %{}, which keeps their sum from being small: "
+                        "{}",
+                        guard->name(),
+                        region.sees_largest_weight()
+                            ? "it may change sums of 1 and more"
+                            : "they are not known to add up to 1 or more, as with the largest "
+                              "score that the row sees taken off all");
       if (forward) {
         forward->algebra = algebra;
         forward->by_log_sum_exp = region.rounds_logarithm();
@@ -266,7 +276,8 @@ class Finder {
     const Match* forward = forward_roots.empty() ? nullptr : &forwards_.back();
     auto backwards = match_backward(*algebra, elements_, region, softmax, forward);
     if (!backwards) {
-      const bool has_other_reason = only_backward || forward || !sum_of_more(region);
+      const bool has_other_reason =
+          only_backward || forward || !(sum_of_more(region) || region.guard_of_sum());
       if (has_other_reason && backwards.status().message() != kNoGradient)
         reason = backwards.status().message();
       return false;

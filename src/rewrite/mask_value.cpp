@@ -84,8 +84,14 @@ std::optional<MaskValues::Table> MaskValues::leaf(const Element& e) {
     auto one = taken(*literal, 1, [](int64_t) { return 0; });
     if (one) return Table{{}, std::move(*one)};
   }
-  if (e.x->shape().type() == ElementType::pred) return indicator(e);
-  return std::nullopt;
+  if (e.x->shape().type() != ElementType::pred) return std::nullopt;
+  const auto truth = truth_(e);
+  return truth ? constant(*truth) : indicator(e);
+}
+
+MaskValues::Table MaskValues::constant(bool truth) {
+  const uint8_t values[] = {truth};
+  return {{}, *Literal::array<uint8_t>(hlo::Shape(ElementType::pred, {1}), std::span(values))};
 }
 
 MaskValues::Table MaskValues::indicator(const Element& e) {

@@ -3,7 +3,9 @@
 // predicates, each step in the program's own type, and are polynomials of the indicators then.
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "rewrite/algebra.h"
@@ -13,7 +15,10 @@ namespace heddle::rewrite {
 
 class MaskValues {
  public:
-  MaskValues(Elements& elements, Algebra& algebra) : elements_(elements), algebra_(algebra) {}
+  /// `truth` says of a predicate that it holds, or does not, wherever values are asked for.
+  using Truth = std::function<std::optional<bool>(const Element& predicate)>;
+  MaskValues(Elements& elements, Algebra& algebra, Truth truth)
+      : elements_(elements), algebra_(algebra), truth_(std::move(truth)) {}
 
   /// Nothing for what is made of anything else, or is NaN or plus infinity somewhere. A predicate
   /// is one indicator where it is not made of a few others.
@@ -27,6 +32,7 @@ class MaskValues {
   };
   const std::optional<Table>& table(const Element& resolved);
   std::optional<Table> leaf(const Element& e);
+  static Table constant(bool truth);
   Table indicator(const Element& e);
   /// The operation on operands that are all tables; nothing if it makes no table.
   std::optional<Table> combined(const Element& e, const std::vector<const Table*>& operands);
@@ -34,6 +40,7 @@ class MaskValues {
 
   Elements& elements_;
   Algebra& algebra_;
+  Truth truth_;
   Arithmetic arithmetic_;
   ByKey<std::optional<Table>> tables_;
 };

@@ -188,7 +188,7 @@ class Backward {
           algebra_.multiply(algebra_.multiply(softmax_.probability, again), algebra_.element(*d_o));
       if (keep) product = algebra_.multiply(product, algebra_.indicator(*keep));
       const auto factor = algebra_.ratio(value, algebra_.sum(rows, product));
-      if (!factor) continue;
+      if (!factor || !region_.holds_without_keys(place)) continue;
       Match match;
       match.backward = true;
       match.home = region_.home();
@@ -302,7 +302,8 @@ class Backward {
     if (labels.size() != own.size() || !without(labels, own).empty()) return std::nullopt;
     const std::vector<Var> summed = without(flat(region_.anchor().at), own);
     const Poly of_one = algebra_.multiply(core.weighted, {{1, {{element_atom(by.place), -1}}}});
-    return ratio_apart(region_.value(place), algebra_.sum(summed, of_one));
+    const auto factor = ratio_apart(region_.value(place), algebra_.sum(summed, of_one));
+    return factor && region_.holds_without_keys(place) ? factor : std::nullopt;
   }
 
   AtomId element_atom(const Element& element) {
@@ -315,8 +316,9 @@ class Backward {
     const auto expected = gradient(core, role, place, bias);
     if (!expected) return std::nullopt;
     const Poly value = region_.value(place);
-    return bias && !bias->is_term ? ratio_apart(value, *expected)
-                                  : algebra_.ratio(value, *expected);
+    const auto factor =
+        bias && !bias->is_term ? ratio_apart(value, *expected) : algebra_.ratio(value, *expected);
+    return factor && region_.holds_without_keys(place) ? factor : std::nullopt;
   }
 
   /// Algebra::ratio() of what may hold numbers that the program computes of others, as a divisor's

@@ -70,6 +70,22 @@ Poly output(Algebra& algebra, const Softmax& softmax, const Values& values, cons
                           algebra.function(hlo::Opcode::divide, softmax.total));
 }
 
+/// `output`, or what shows it in rows that see a key alone, where nothing else reads it: of the
+/// others it is 0 already.
+Element shown(Algebra& algebra, Elements& elements, Region& region, Element output) {
+  for (;;) {
+    const std::vector<const Instruction*> users = elements.users(output.x);
+    if (output.x->is_root() || users.size() != 1 || !users[0]->is(hlo::Opcode::select))
+      return output;
+    Element next{output.frame, users[0], output.at};
+    if (!region.find(next.frame, next.x) ||
+        algebra.ratio(region.value(next), region.value(output)) != 1.0 ||
+        !region.holds_without_keys(next))
+      return output;
+    output = std::move(next);
+  }
+}
+
 }  // namespace
 
 void free_bound(Elements& elements, const std::vector<Var>& bound,
@@ -122,6 +138,10 @@ Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region
                                x->name());
         continue;
       }
+      if (!region.holds_without_keys(member->place)) {
+        reason = fmt::format("rows that see no key are not 0 in %{}", x->name());
+        continue;
+      }
       Match match;
       match.home = region.home();
       match.anchor = region.anchor();
@@ -133,7 +153,8 @@ Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region
       match.sink = softmax.sink;
       match.fully_masked_rows_are_zero = masked_again;
       if (values->keep) match.dropout = Dropout{*values->keep, *factor};
-      match.outputs.push_back({Role::o, member->place, values->keep ? 1 : *factor});
+      match.outputs.push_back(
+          {Role::o, shown(algebra, elements, region, member->place), values->keep ? 1 : *factor});
       return match;
     }
   }

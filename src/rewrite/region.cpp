@@ -67,7 +67,8 @@ Region::Region(Elements& elements, Algebra& algebra, int frame, const Instructio
       opaque_(std::move(opaque)),
       count_(exponential->shape().element_count()),
       terms_(terms),
-      mask_values_(elements, algebra) {
+      mask_values_(elements, algebra,
+                   [this](const Element& predicate) { return truth_beside_keys(predicate); }) {
   enter({anchor_, Kind::matrix});
   for (const Instruction* operand : anchor_.x->operands())
     add_upstream({frame, operand, anchor_.at});

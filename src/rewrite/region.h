@@ -61,6 +61,17 @@ class Region {
   /// added.
   bool adds_to_shifted() const { return adds_to_shifted_; }
 
+  /// Whether the value of `place` holds for rows that see no key too: where what guards a sum of
+  /// weights against 0 was looked behind, all that such a row gives to it has to be 0.
+  bool holds_without_keys(const Element& place);
+
+  /// What keeps the sum of a row's weights from being small and may change it; null if nothing
+  /// does.
+  const hlo::Instruction* guard_of_sum();
+
+  /// Whether the largest exponential of each row that sees a key is 1, as its maximum is taken off.
+  bool sees_largest_weight();
+
   /// In which floats the program itself holds scores, weights or their gradients: a call that does
   /// so too loses nothing that the program keeps, and keeps nothing that it loses.
   ScoreBits bits_of_scores() const;
@@ -110,6 +121,27 @@ class Region {
   bool guards_numbers(const Element& select);
   /// Whether the softmax's exponentials go into it.
   bool is_made_of_weights(const Element& element) const;
+  /// What stands where a maximum has, in rows that see no key, something in its stead.
+  std::optional<Element> behind_stand_in(const Element& maximum);
+  /// What a reduction over the keys, and all of them, reads, in the labels of the matrix.
+  struct OverKeys {
+    Element read;
+    std::vector<Index> of_rows;  // the labels of the result
+  };
+  std::optional<OverKeys> reduced_over_keys(int frame, const hlo::Instruction* reduce);
+  /// Whether `shown` is `scores`, or these with what they fill replaced by -inf.
+  bool are_shown_of(const Element& shown, const Element& scores);
+  /// The sum of a row's weights that `e` is in every row that sees a key.
+  std::optional<Element> behind_guard(const Element& e);
+  bool is_sum_of_weights(const Element& place);
+  /// Whether it is a sum over the keys of the exponentials themselves.
+  bool adds_up_weights(const Element& e);
+  /// What a comparison of such a sum comes to there.
+  std::optional<bool> truth_beside_keys(const Element& predicate);
+  bool is_known_zero(int frame, const hlo::Instruction* x);
+  void find_zeros_without_keys();
+  /// Whether its operands make it 0 for rows that see no key.
+  bool vanishes(const Member& member);
   /// Operand `i` of a sum.
   Poly addend(const Element& sum, int i);
   /// Finds the scores that are a product of queries and keys with others, and terms beside them.
@@ -149,6 +181,11 @@ class Region {
   ByKey<Poly> values_;
   Poly unknown_;  // the value last asked for beyond what the algebra expands
   MaskValues mask_values_;
+  bool looked_behind_guards_ = false;
+  std::optional<bool> sees_largest_weight_;
+  std::map<std::pair<int, const hlo::Instruction*>, bool> sums_of_weights_;
+  int guards_ = 0;  // guards of guards, as they are being looked behind
+  std::set<std::pair<int, const hlo::Instruction*>> zeros_without_keys_;
   int nested_ = 0;  // sums inside of sums, as they are being expanded
 };
 

@@ -182,6 +182,7 @@ Poly Region::expand(const Element& e) {
     case Opcode::convert:
       return is_rounding(x) && !rounds_positions(x) ? operand(0) : algebra_.element(e);
     case Opcode::add:
+      if (const auto sum = behind_guard(e)) return value(*sum);
       return sum_of(addend(e, 0), addend(e, 1));
     case Opcode::subtract:
       return sum_of(addend(e, 0), algebra_.scale(addend(e, 1), -1));
@@ -202,6 +203,7 @@ Poly Region::expand(const Element& e) {
       for (int i = 0; i < 2; ++i)
         if (const auto bound = constant_of(operand(i)); bound && *bound <= kMinusInfinity)
           return operand(1 - i);
+      if (const auto sum = behind_guard(e)) return value(*sum);
       return algebra_.element(e);
     case Opcode::exponential:
       // Beside what is added to all scores of a row nothing of them may be left.

@@ -144,6 +144,7 @@ def _softmax(text, at, mask, applied, sink):
             if term:
                 shift = f"lax.stop_gradient(jnp.maximum(s.max({at}, keepdims=True), {term}))"
             text.new("m", shift)
+            _stand_in(text)
             text.new("e", e)
         if spelled == "masked sum":
             text.let("e", f"jnp.where({mask}, e, 0.0)")
@@ -154,6 +155,7 @@ def _softmax(text, at, mask, applied, sink):
         if spelled == "with an epsilon":
             total += " + " + c("epsilon", "1e-6", "1.0", "1e-3", often=0.6)
         text.new("l", total)
+        guarded = _guard(text)
         if spelled == "late":
             text.new("p", "e")
             late = True
@@ -161,7 +163,31 @@ def _softmax(text, at, mask, applied, sink):
             text.new("p", "e * (1 / l)")
         else:
             text.new("p", "e / l")
+        if guarded and c.yes("weights of guarded rows", 0.25):
+            text.let("p", c("weights of no sum", "jnp.where(l == 0, 0.0, p)", "jnp.where(l > 0, p, 0.0)", "jnp.where(l == 0, 1.0, p)",
+                            "jnp.where(unguarded == 0, 0.25, p)", "jnp.where(unguarded > 0, p, 0.0)", often=0.9))
     return late
+
+
+def _stand_in(text):
+    """What a maximum is of rows that see no key."""
+    of_none = text.choices("maximum of no key", "", "jnp.where(jnp.isfinite(m), m, 0.0)", "jnp.where(m == -jnp.inf, 0.0, m)",
+                           "jnp.where(m > -jnp.inf, m, 3.0)", "jnp.where(jnp.isinf(m), 0.0, m)", "jnp.maximum(m, jnp.finfo(m.dtype).min)",
+                           "jnp.maximum(m, -1e9)", "jnp.where(m < -1e8, 0.0, m)", "jnp.maximum(m, 0.0)", "jnp.where(m > 1, 1.0, m)",
+                           often=0.5)
+    if of_none:
+        text.let("m", of_none)
+
+
+def _guard(text):
+    """Keeps l from being 0, or changes it; whether it does."""
+    guard = text.choices("sum guarded by", "", "jnp.where(l == 0, 1.0, l)", "jnp.where(l > 0, l, 1.0)", "jnp.maximum(l, 1e-9)", "l + 1e-10",
+                         "l + 1e-3", "jnp.where(l <= 0, 0.5, l)", "jnp.maximum(l, 0.5)", "jnp.maximum(l, 1.0)", "jnp.maximum(l, 2.0)",
+                         "jnp.where(l == 1, 2.0, l)", "jnp.where(l < 2, 2.0, l)", often=0.4)
+    if guard:
+        text.new("unguarded", "l")
+        text.let("l", guard)
+    return bool(guard)
 
 
 def _dropout(text, axes):

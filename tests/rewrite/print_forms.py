@@ -14,7 +14,7 @@ from pathlib import Path
 import jax
 import jaxlib._hlo as _hlo
 
-from forms import (backwards, broadcasts, conditionals, dropout, equal_axes, factors, heads, integers, layers,  # noqa: F401
+from forms import (backwards, broadcasts, conditionals, dropout, equal_axes, factors, guards, heads, integers, layers,  # noqa: F401
                    lookalikes, losses, masks, rope, rows, scores, sinks, sums_of_weights)
 from forms.form import FORMS
 
@@ -22,7 +22,8 @@ from forms.form import FORMS
 SIMPLIFIED = {"dropped_by_keys_of_keys_grad", "attention_or_means_grad", "causal_or_full_grad", "one_of_three_in_groups_grad",
               "dropped_or_not_grad", "differential_grad", "exponentials_masked_grad", "scan_of_chosen_layers", "chosen_scan_grad", "chosen_twice_grad",
               "weights_of_half_the_heads_taken_off_grad", "weights_of_every_other_head_taken_off_grad",
-              "weights_of_pairs_of_heads_grad"}
+              "weights_of_pairs_of_heads_grad", "sum_guarded_by_one_grad", "sum_guarded_by_a_bound_grad",
+              "sum_guarded_by_an_epsilon_late_grad", "sum_guarded_of_masked_exponentials_grad", "sum_guarded_in_groups_grad"}
 
 
 def simplified(lowered):

@@ -70,6 +70,24 @@ TEST(Report, NamesSumsOfWeightsAndANumber) {
   }
 }
 
+TEST(Report, SaysWhyAGuardOfTheSumIsLeft) {
+  for (const auto& [name, why] : std::vector<std::pair<std::string, std::string>>{
+           {"sum_no_less_than_two", "it may change sums of 1 and more"},
+           {"sum_of_unshifted_exponentials_guarded", "not known to add up to 1 or more"},
+           {"sum_of_shown_exponentials_guarded", "not known to add up to 1 or more"},
+           {"sum_guarded_by_another", "it may change sums of 1 and more"}})
+    for (const char* pass : {"", "_grad"}) {
+      const std::string reasons = rewritten(program_text("forms/" + name + pass)).reasons();
+      EXPECT_NE(reasons.find("which keeps their sum from being small: "), std::string::npos)
+          << name << pass << ": " << reasons;
+      EXPECT_NE(reasons.find(why), std::string::npos) << name << pass << ": " << reasons;
+    }
+  EXPECT_NE(rewritten(program_text("forms/ones_of_rows_without_sum"))
+                .reasons()
+                .find("rows that see no key are not 0 in %transpose"),
+            std::string::npos);
+}
+
 // Not the softmax's own sum, which reads the weights first.
 TEST(Report, NamesWhatNeedsTheWeights) {
   std::string text = program_text("forms/probabilities_returned");

@@ -1,0 +1,260 @@
+// What guards the sum of a row's weights against 0. Where the row's maximum is taken off its scores
+// its largest exponential is 1, and the sum 1 or more, in any precision: a guard that leaves such
+// numbers as they are changes nothing of a row that sees a key. Of one that sees none every weight
+// is 0, and so has to be whatever the guard goes into.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "rewrite/arithmetic.h"
+#include "rewrite/region.h"
+#include "rewrite/score.h"
+#include "rewrite/steps.h"
+
+namespace heddle::rewrite {
+
+using hlo::Instruction;
+using hlo::Opcode;
+
+namespace {
+
+// A guard of what is guarded already, and comparisons of such.
+constexpr int kMaxGuards = 8;
+
+bool compares(double a, std::string_view direction, double b) {
+  if (direction == "EQ") return a == b;
+  if (direction == "NE") return a != b;
+  if (direction == "LT") return a < b;
+  if (direction == "LE") return a <= b;
+  return direction == "GT" ? a > b : a >= b;
+}
+
+bool is_maximum(Elements& elements, int frame, const Instruction* reduce) {
+  if (!reduce->is(Opcode::reduce) || reduce->operand_count() != 2) return false;
+  const Instruction* root = reduce->to_apply()->root();
+  const auto start = elements.splat(frame, reduce->operand(1));
+  return root->is(Opcode::maximum) && root->operand(0)->is(Opcode::parameter) &&
+         root->operand(1)->is(Opcode::parameter) && root->operand(0) != root->operand(1) && start &&
+         *start <= -largest_finite(reduce->shape().type());
+}
+
+}  // namespace
+
+bool Region::sees_largest_weight() {
+  if (sees_largest_weight_) return *sees_largest_weight_;
+  sees_largest_weight_ = false;
+  Element shifted = operand_of(elements_, anchor_, 0);
+  if (is_rounding(shifted.x)) shifted = operand_of(elements_, shifted, 0);
+  if (!shifted.x->is(Opcode::subtract)) return false;
+  Element maximum = operand_of(elements_, shifted, 1);
+  while (const auto behind = behind_stand_in(maximum)) maximum = *behind;
+  if (!is_maximum(elements_, maximum.frame, maximum.x)) return false;
+  const auto scores = reduced_over_keys(maximum.frame, maximum.x);
+  sees_largest_weight_ = scores && scores->of_rows == maximum.at &&
+                         are_shown_of(operand_of(elements_, shifted, 0), scores->read);
+  return *sees_largest_weight_;
+}
+
+std::optional<Element> Region::behind_stand_in(const Element& e) {
+  if (e.x->is(Opcode::maximum)) {
+    for (int i : {0, 1})
+      if (const auto bound = elements_.splat(e.frame, e.x->operand(i));
+          bound && *bound <= -largest_finite(e.x->shape().type()))
+        return operand_of(elements_, e, 1 - i);
+    return std::nullopt;
+  }
+  if (!e.x->is(Opcode::select)) return std::nullopt;
+  const Element predicate = operand_of(elements_, e, 0);
+  const auto chosen_by = [&](const Element& number, bool truth) -> std::optional<Element> {
+    const Element chosen = operand_of(elements_, e, truth ? 1 : 2);
+    return number == chosen ? std::optional(chosen) : std::nullopt;
+  };
+  if (predicate.x->is(Opcode::is_finite))
+    return chosen_by(operand_of(elements_, predicate, 0), true);
+  if (!predicate.x->is(Opcode::compare)) return std::nullopt;
+  for (int i : {0, 1}) {
+    const auto bound = elements_.splat(predicate.frame, predicate.x->operand(1 - i));
+    if (!bound || !std::isinf(*bound)) continue;
+    // All finite numbers stand to an infinity as 0 does.
+    Element number = operand_of(elements_, predicate, i);
+    if (number.x->is(Opcode::abs)) number = operand_of(elements_, number, 0);
+    const std::string_view direction = predicate.x->direction();
+    return chosen_by(number,
+                     i == 0 ? compares(0, direction, *bound) : compares(*bound, direction, 0));
+  }
+  return std::nullopt;
+}
+
+std::optional<Region::OverKeys> Region::reduced_over_keys(int frame, const Instruction* reduce) {
+  const Member* member = find(frame, reduce->operand(0));
+  if (!member || member->kind != Kind::matrix) return std::nullopt;
+  OverKeys found;
+  std::set<Var> over;
+  for (int dim = 0; dim < static_cast<int>(member->place.at.size()); ++dim) {
+    const Index& at = member->place.at[dim];
+    const auto dims = reduce->dimensions();
+    if (std::find(dims.begin(), dims.end(), dim) == dims.end())
+      found.of_rows.push_back(at);
+    else
+      over.insert(at.begin(), at.end());
+  }
+  if (over != std::set<Var>(keys_.begin(), keys_.end())) return std::nullopt;
+  found.read = elements_.resolve({frame, reduce->operand(0), member->place.at});
+  return found;
+}
+
+bool Region::are_shown_of(const Element& shown, const Element& scores) {
+  if (shown == scores) return true;
+  if (!shown.x->is(Opcode::select)) return false;
+  const auto nothing = elements_.splat(shown.frame, shown.x->operand(2));
+  if (!nothing || *nothing > -std::numeric_limits<double>::infinity()) return false;
+  // Hidden cells of `scores` are no larger than those it shows if they hold a fill.
+  const auto mask = mask_of(algebra_, algebra_.intern(value(scores)));
+  if (!mask || !mask->hides_anything() || mask->terms_reach_fill || mask->scores_reach_fill)
+    return false;
+  const Element predicate = operand_of(elements_, shown, 0);
+  if (algebra_.ratio(visible_cells(algebra_, *mask), value(predicate)) != 1.0) return false;
+  const auto where_shown = [&](Element e) {
+    while (e.x->is(Opcode::select) && operand_of(elements_, e, 0) == predicate)
+      e = operand_of(elements_, e, 1);
+    return e;
+  };
+  return where_shown(shown) == where_shown(scores);
+}
+
+std::optional<Element> Region::behind_guard(const Element& e) {
+  const auto guarded = [&](int i) -> std::optional<Element> {
+    Element sum = operand_of(elements_, e, i);
+    if (!is_sum_of_weights(sum)) return std::nullopt;
+    looked_behind_guards_ = true;
+    return sum;
+  };
+  switch (e.x->opcode()) {
+    case Opcode::maximum:
+    case Opcode::add:
+      for (int i : {0, 1}) {
+        const auto number = elements_.splat(e.frame, e.x->operand(i));
+        if (!number) continue;
+        const bool is_lost =
+            *number >= 0 &&
+            *number * static_cast<double>(2 * largest_exact(e.x->shape().type())) <= 1;
+        if (e.x->is(Opcode::maximum) ? *number <= 1 : is_lost) return guarded(1 - i);
+      }
+      return std::nullopt;
+    case Opcode::select: {
+      const auto truth = truth_beside_keys(operand_of(elements_, e, 0));
+      return truth ? guarded(*truth ? 1 : 2) : std::nullopt;
+    }
+    default:
+      return std::nullopt;
+  }
+}
+
+bool Region::adds_up_weights(const Element& e) {
+  if (e.frame != frame_ || !is_sum(elements_, e.frame, e.x)) return false;
+  auto weights = reduced_over_keys(e.frame, e.x);
+  if (weights && is_rounding(weights->read.x))
+    weights->read = operand_of(elements_, weights->read, 0);
+  return weights && weights->read == anchor_;
+}
+
+const Instruction* Region::guard_of_sum() {
+  for (const Member* member : members(frame_)) {
+    const Instruction* x = member->place.x;
+    if (!x->is(Opcode::maximum) && !x->is(Opcode::select)) continue;
+    for (int i = 0; i < x->operand_count(); ++i)
+      if (adds_up_weights(operand_of(elements_, member->place, i)) && !behind_guard(member->place))
+        return x;
+  }
+  return nullptr;
+}
+
+bool Region::is_sum_of_weights(const Element& place) {
+  const auto [known, is_new] = sums_of_weights_.try_emplace({place.frame, place.x}, false);
+  if (!is_new || guards_ == kMaxGuards) return known->second;
+  ++guards_;
+  Element e = place;
+  if (is_rounding(e.x)) e = operand_of(elements_, e, 0);
+  const bool is_sum = behind_guard(e) || (adds_up_weights(e) && sees_largest_weight());
+  --guards_;
+  return sums_of_weights_[{place.frame, place.x}] = is_sum;
+}
+
+std::optional<bool> Region::truth_beside_keys(const Element& predicate) {
+  if (!predicate.x->is(Opcode::compare)) return std::nullopt;
+  Element sides[] = {operand_of(elements_, predicate, 0), operand_of(elements_, predicate, 1)};
+  if (!find(sides[0].frame, sides[0].x) && !find(sides[1].frame, sides[1].x)) return std::nullopt;
+  const std::string_view direction = predicate.x->direction();
+  for (int i : {0, 1}) {
+    const auto number = elements_.splat(sides[1 - i].frame, sides[1 - i].x);
+    // All numbers from 1 on stand to a smaller one as 1 does.
+    if (!number || !(*number < 1) || !is_sum_of_weights(sides[i])) continue;
+    looked_behind_guards_ = true;
+    return i == 0 ? compares(1, direction, *number) : compares(*number, direction, 1);
+  }
+  bool is_guarded = false;
+  for (Element& side : sides)
+    if (const auto behind = behind_guard(side)) {
+      side = *behind;
+      is_guarded = true;
+    }
+  return is_guarded && sides[0] == sides[1] ? std::optional(compares(1, direction, 1))
+                                            : std::nullopt;
+}
+
+bool Region::holds_without_keys(const Element& place) {
+  if (!looked_behind_guards_) return true;
+  if (zeros_without_keys_.empty()) find_zeros_without_keys();
+  return is_known_zero(place.frame, place.x);
+}
+
+bool Region::is_known_zero(int frame, const Instruction* x) {
+  const Element e = elements_.resolve(elements_.fresh(frame, x));
+  return zeros_without_keys_.contains({e.frame, e.x}) || elements_.splat(frame, x) == 0.0;
+}
+
+void Region::find_zeros_without_keys() {
+  zeros_without_keys_.insert({anchor_.frame, anchor_.x});
+  for (int frame : {frame_, home_})
+    for (const Member* member : members(frame))
+      if (member->place.x->shape().is_array() && vanishes(*member))
+        zeros_without_keys_.insert({frame, member->place.x});
+}
+
+bool Region::vanishes(const Member& member) {
+  const Instruction* x = member.place.x;
+  const auto is_zero = [&](int i) { return is_known_zero(member.place.frame, x->operand(i)); };
+  switch (x->opcode()) {
+    case Opcode::multiply:
+    case Opcode::dot:
+      return is_zero(0) || is_zero(1);
+    case Opcode::add:
+    case Opcode::subtract:
+      return is_zero(0) && is_zero(1);
+    case Opcode::select:
+      return is_zero(1) && is_zero(2);
+    case Opcode::reduce:
+      return is_sum(elements_, member.place.frame, x) && is_zero(0);
+    case Opcode::convert:
+    case Opcode::divide:
+    case Opcode::negate:
+    case Opcode::slice:
+      return is_zero(0);
+    case Opcode::exponential: {
+      // The same weights with something else of the row taken off.
+      const Poly weights = value(anchor_), other = value(member.place);
+      const auto weight_of = [&](const Poly& poly) -> std::optional<AtomId> {
+        if (poly.size() == 1)
+          for (const Power& p : poly[0].factors)
+            if (algebra_.at(p.atom).kind == AtomKind::weight && p.exponent == 1) return p.atom;
+        return std::nullopt;
+      };
+      return weight_of(weights) && weight_of(weights) == weight_of(other);
+    }
+    default:
+      return false;
+  }
+}
+
+}  // namespace heddle::rewrite
