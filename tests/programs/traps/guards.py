@@ -299,6 +299,18 @@ def sum_where_that_of_others_is_not_zero(q, k, v, mask):
     return times(e / jnp.where(total(others) == 0, 1.0, total(e)), v)
 
 
+@trap(lambda r: [*some_rows(r), (r.random((B, H, Q, 1)) < 0.5).astype(np.float32)], grad=(0, 1, 2))
+def sum_guarded_behind_another_guard(q, k, v, mask, other):
+    e = shifted(q, k, mask)
+    return times(e / jnp.maximum(jnp.where(other == 0, 1.0, total(e)), 1e-9), v)
+
+
+@trap(some_rows, grad=(0, 1, 2))
+def sum_no_larger_than_one(q, k, v, mask):
+    e = shifted(q, k, mask)
+    return times(e / jnp.where(total(e) <= 1, total(e), 7.0), v)
+
+
 # Sums that may be less than 1.
 
 @trap(lambda r: some_rows(r, 8.0), grad=(0, 1, 2))
@@ -338,6 +350,38 @@ def sum_beside_maximum_of_other_rows(q, k, v, mask):
     return times(e / jnp.maximum(total(e), 1e-2), v)
 
 
+@trap(lambda r: heads(r, q=H), grad=(0, 1, 2))
+def sum_beside_maximum_of_rows_for_heads(q, k, v):
+    """As many rows as heads: the maximum of row 1 of head 0 is taken off row 0 of head 1."""
+    s = scores(q * 8, k)
+    e = jnp.exp(s - lax.stop_gradient(s.max(-1)).swapaxes(1, 2)[..., None])
+    return times(e / jnp.maximum(total(e), 0.5), v)
+
+
+@trap(lambda r: some_rows(r, 8.0), grad=(0, 1, 2))
+def sum_beside_maximum_of_halves(q, k, v, mask):
+    s = scores(q, k)
+    m = lax.stop_gradient(jnp.where(mask, s, -jnp.inf).max(-1, keepdims=True))
+    e = jnp.where(mask, jnp.exp(2 * s - jnp.where(jnp.isfinite(m), m, 0)), 0.0)
+    return times(e / jnp.maximum(total(e), 0.5), v)
+
+
+@trap(lambda r: [*some_rows(r, 8.0), np.where(r.random((B, H, Q, 1)) < 0.5, -np.inf, 0).astype(np.float32)], grad=(0, 1, 2))
+def sum_beside_maximum_of_some_rows(q, k, v, mask, other):
+    s = jnp.where(mask, scores(q, k), -jnp.inf)
+    m = lax.stop_gradient(s.max(-1, keepdims=True))
+    e = jnp.exp(s - jnp.where(other == -jnp.inf, 0.0, m))
+    return times(e / jnp.maximum(total(e), 0.5), v)
+
+
+@trap(lambda r: [*some_rows(r), normal(r, H, Q, K) - np.float32(2e9) * (np.arange(Q) % 2)[:, None]], grad=(0, 1, 2))
+def sum_beside_fills_above_scores(q, k, v, mask, bias):
+    """Of some rows the largest score is that of hidden keys."""
+    s = jnp.where(mask, scores(q, k) + bias, -1e9)
+    e = jnp.where(mask, jnp.exp(s - lax.stop_gradient(s.max(-1, keepdims=True))), 0.0)
+    return times(e / unless_zero(total(e)), v)
+
+
 @trap(lambda r: [x[:, :Q] for x in heads(r)], grad=(0, 1, 2))
 def sum_beside_maximum_of_keys(q, k, v):
     """As many rows as keys: the maximum is each key's, of the rows."""
@@ -361,6 +405,14 @@ def sum_beside_maximum_above_zero(q, k, v, mask):
     m = lax.stop_gradient(s.max(-1, keepdims=True))
     e = jnp.exp(s - jnp.maximum(m, 0))
     return times(e / (total(e) + 1e-9), v)
+
+
+@trap(lambda r: some_rows(r, 8.0), grad=(0, 1, 2))
+def sum_beside_maximum_from_zero_on(q, k, v, mask):
+    s = jnp.where(mask, scores(q, k), -jnp.inf)
+    m = lax.reduce(lax.stop_gradient(s), np.float32(0), lax.max, (3,))[..., None]
+    e = jnp.exp(s - m)
+    return times(e / jnp.maximum(total(e), 0.5), v)
 
 
 @trap(lambda r: some_rows(r, 8.0), grad=(0, 1, 2))
