@@ -138,6 +138,9 @@ class Region {
   bool adds_up_weights(const Element& e);
   /// What a comparison of such a sum comes to there.
   std::optional<bool> truth_beside_keys(const Element& predicate);
+  /// Whether the types in which the program holds its scores hold their fills: what is too large
+  /// for one is an infinity, and a row hidden whole by such has no weights.
+  bool holds_fills();
   bool is_known_zero(int frame, const hlo::Instruction* x);
   void find_zeros_without_keys();
   /// Whether its operands make it 0 for rows that see no key.

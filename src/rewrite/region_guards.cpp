@@ -52,8 +52,19 @@ bool Region::sees_largest_weight() {
   if (!is_maximum(elements_, maximum.frame, maximum.x)) return false;
   const auto scores = reduced_over_keys(maximum.frame, maximum.x);
   sees_largest_weight_ = scores && scores->of_rows == maximum.at &&
-                         are_shown_of(operand_of(elements_, shifted, 0), scores->read);
+                         are_shown_of(operand_of(elements_, shifted, 0), scores->read) &&
+                         holds_fills();
   return *sees_largest_weight_;
+}
+
+bool Region::holds_fills() {
+  const std::vector<const Member*> all = members(frame_);
+  return std::all_of(all.begin(), all.end(), [&](const Member* member) {
+    const Instruction* x = member->place.x;
+    return member->kind != Kind::matrix || !is_wide_floating(x->shape().type()) ||
+           elements_.position(x) >= elements_.position(anchor_.x) ||
+           rewrite::holds_fills(algebra_, value(member->place), largest_finite(x->shape().type()));
+  });
 }
 
 std::optional<Element> Region::behind_stand_in(const Element& e) {
@@ -109,12 +120,20 @@ bool Region::are_shown_of(const Element& shown, const Element& scores) {
   if (!shown.x->is(Opcode::select)) return false;
   const auto nothing = elements_.splat(shown.frame, shown.x->operand(2));
   if (!nothing || *nothing > -std::numeric_limits<double>::infinity()) return false;
-  // Hidden cells of `scores` are no larger than those it shows if they hold a fill.
+  // Hidden cells of `scores` are no larger than those it shows if they hold a fill that no number
+  // is below, or none of these scores.
   const auto mask = mask_of(algebra_, algebra_.intern(value(scores)));
-  if (!mask || !mask->hides_anything() || mask->terms_reach_fill || mask->scores_reach_fill)
+  if (!mask || !mask->hides_anything()) return false;
+  const bool is_lowest = as_written(mask->fill) <= -largest_finite(scores.x->shape().type());
+  const bool is_one_fill = mask->hiding == Hiding::replaces || mask->fill == kMinusInfinity;
+  if ((mask->terms_reach_fill || mask->scores_reach_fill) && !(is_lowest && is_one_fill))
     return false;
+  // Nor does it matter where all are at that fill and `shown` shows some of them.
   const Element predicate = operand_of(elements_, shown, 0);
-  if (algebra_.ratio(visible_cells(algebra_, *mask), value(predicate)) != 1.0) return false;
+  const Poly cells = visible_cells(algebra_, *mask), those = value(predicate);
+  const bool are_the_same = algebra_.ratio(cells, those) == 1.0;
+  const bool are_among_them = algebra_.ratio(algebra_.multiply(cells, those), cells) == 1.0;
+  if (!are_the_same && !(are_among_them && is_one_fill)) return false;
   const auto where_shown = [&](Element e) {
     while (e.x->is(Opcode::select) && operand_of(elements_, e, 0) == predicate)
       e = operand_of(elements_, e, 1);

@@ -248,7 +248,8 @@ bool Region::guards_numbers(const Element& select) {
   if (!(asks_for_no_number || asks_for_infinity) || !find(x.frame, x.x)) return false;
   if (!is_made_of_weights(x)) return is_product(algebra_, value(x));
   const Poly weights = value(anchor_), of = value(x);
-  return of.size() == 1 && std::any_of(of[0].factors.begin(), of[0].factors.end(), [&](Power p) {
+  return of.size() == 1 && holds_fills() &&
+         std::any_of(of[0].factors.begin(), of[0].factors.end(), [&](Power p) {
            const Atom& atom = algebra_.at(p.atom);
            const bool is_own = weights.size() == 1 &&
                                std::find(weights[0].factors.begin(), weights[0].factors.end(), p) !=

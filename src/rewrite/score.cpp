@@ -50,6 +50,15 @@ Assigned assign(const Algebra& algebra, const Poly& z, const std::vector<AtomId>
   return result;
 }
 
+/// By ascending number.
+std::vector<AtomId> indicators_in(const Algebra& algebra, const Poly& poly) {
+  std::set<AtomId> found;
+  for (const Monomial& m : poly)
+    for (const Power& p : m.factors)
+      if (algebra.at(p.atom).kind == AtomKind::indicator) found.insert(p.atom);
+  return {found.begin(), found.end()};
+}
+
 bool is_product(const Algebra& algebra, const Monomial& m) {
   return std::any_of(m.factors.begin(), m.factors.end(), [&](const Power& p) {
     const AtomKind kind = algebra.at(p.atom).kind;
@@ -218,14 +227,23 @@ bool Mask::hides_anything() const {
   return std::find(visible.begin(), visible.end(), false) != visible.end();
 }
 
+bool holds_fills(const Algebra& algebra, const Poly& scores, double largest) {
+  const std::vector<AtomId> indicators = indicators_in(algebra, scores);
+  if (indicators.size() > kMaxIndicators) return false;
+  for (size_t bits = 0; bits < size_t{1} << indicators.size(); ++bits) {
+    const Assigned value = assign(algebra, scores, indicators, bits);
+    const double size = std::abs(as_written(value.constant));
+    // Beside a score there is room for as much again.
+    if (value.constant > kMinusInfinity && size > (value.rest.empty() ? largest : largest / 2))
+      return false;
+  }
+  return true;
+}
+
 Result<Mask> mask_of(Algebra& algebra, PolyId id) {
   const Poly z = algebra.at_poly(id);
-  std::set<AtomId> found;
-  for (const Monomial& m : z)
-    for (const Power& p : m.factors)
-      if (algebra.at(p.atom).kind == AtomKind::indicator) found.insert(p.atom);
   Mask mask;
-  mask.indicators.assign(found.begin(), found.end());
+  mask.indicators = indicators_in(algebra, z);
   if (mask.indicators.size() > kMaxIndicators)
     return error(Code::graph_not_supported, "the mask combines {} predicates; at most {} are read",
                  mask.indicators.size(), kMaxIndicators);

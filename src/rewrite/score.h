@@ -67,6 +67,10 @@ Poly visible_cells(Algebra& algebra, const Mask& mask);
 /// The same as far as a weight does not say so already.
 Poly visibility(Algebra& algebra, const Mask& mask);
 
+/// Whether numbers of the size `largest` at most hold every fill of `scores`, and nothing makes an
+/// infinity of one that is none in the text: a row that it hides whole is another row then.
+bool holds_fills(const Algebra& algebra, const Poly& scores, double largest);
+
 /// Fails with a reason if some assignment gives neither the score nor a fill that no score reaches.
 Result<Mask> mask_of(Algebra& algebra, PolyId z);
 /// What a nonzero weight says of the mask's indicators.

@@ -19,6 +19,10 @@ def some_rows(random, size=1.0):
     return [q, k, v, mask[:, None]]
 
 
+def in_bf16(random):
+    return [x.astype(jnp.bfloat16) if x.dtype == np.float32 else x for x in some_rows(random)]
+
+
 def shifted(q, k, mask, fill=-jnp.inf):
     """Exponentials with the row's maximum taken off; 0 where nothing is seen."""
     s = jnp.where(mask, scores(q, k), fill)
@@ -146,19 +150,19 @@ def sum_that_is_not_zero_with_gradient_of_maximum(q, k, v, mask):
     return times(e / unless_zero(total(e)), v)
 
 
-@trap(lambda r: [x.astype(jnp.bfloat16) if x.dtype == np.float32 else x for x in some_rows(r)], grad=(0, 1, 2))
+@trap(in_bf16, grad=(0, 1, 2))
 def sum_that_is_not_zero_in_bf16(q, k, v, mask):
     e = shifted(q, k, mask)
     return late(e, unless_zero(total(e)), v)
 
 
-@trap(lambda r: [x.astype(jnp.bfloat16) if x.dtype == np.float32 else x for x in some_rows(r)], grad=(0, 1, 2))
+@trap(in_bf16, grad=(0, 1, 2))
 def sum_and_less_than_its_rounding_in_bf16(q, k, v, mask):
     e = shifted(q, k, mask)
     return times(e / (total(e) + 1e-3), v)
 
 
-@trap(lambda r: [x.astype(jnp.bfloat16) if x.dtype == np.float32 else x for x in some_rows(r)], grad=(0, 1, 2))
+@trap(in_bf16, grad=(0, 1, 2))
 def sum_no_smaller_than_in_f32_of_bf16(q, k, v, mask):
     e = shifted(q.astype(jnp.float32), k.astype(jnp.float32), mask)
     return times((e / jnp.maximum(total(e), 1e-20)).astype(jnp.bfloat16), v)
@@ -227,6 +231,22 @@ def log_of_sum_no_smaller_than(q, k, v, mask):
 @trap(some_rows, grad=(0, 1, 2))
 def log_of_sum_that_is_infinite_where_it_is_zero(q, k, v, mask):
     return flash(unless_zero, lambda lse, l: jnp.where(l == 0, jnp.inf, lse))(q, k, v, mask)
+
+
+@trap(lambda r: [*some_rows(r), normal(r, H, Q, K) - np.float32(3e38) * (np.arange(Q) % 2)[:, None]], grad=(0, 1, 2))
+def sum_that_is_not_zero_of_masked_beside_a_bias(q, k, v, mask, bias):
+    """No score is lower than the fill, whatever the bias is."""
+    s = jnp.where(mask, scores(q, k) + bias, jnp.finfo(jnp.float32).min)
+    e = jnp.where(mask, jnp.exp(s - lax.stop_gradient(s.max(-1, keepdims=True))), 0.0)
+    return times(e / unless_zero(total(e)), v)
+
+
+@trap(lambda r: [*some_rows(r), r.random((B, 1, Q, K)) < 0.6], grad=(0, 1, 2))
+def sum_that_is_not_zero_of_masked_by_one_of_two(q, k, v, mask, other):
+    s = jnp.where(mask & other, scores(q, k), -jnp.inf)
+    m = lax.stop_gradient(s.max(-1, keepdims=True))
+    e = jnp.where(mask, jnp.exp(s - jnp.where(jnp.isfinite(m), m, 0)), 0.0)
+    return times(e / unless_zero(total(e)), v)
 
 
 # Guards that change what they guard.
@@ -382,6 +402,23 @@ def sum_beside_fills_above_scores(q, k, v, mask, bias):
     return times(e / unless_zero(total(e)), v)
 
 
+@trap(lambda r: [*some_rows(r), r.random((B, 1, Q, K)) < 0.6], grad=(0, 1, 2))
+def sum_masked_by_one_of_two_more(q, k, v, mask, other):
+    """The maximum may be of a key whose exponential is hidden."""
+    s = jnp.where(other, scores(q, k) * 8, -jnp.inf)
+    m = lax.stop_gradient(s.max(-1, keepdims=True))
+    e = jnp.where(mask & other, jnp.exp(s - jnp.where(jnp.isfinite(m), m, 0)), 0.0)
+    return times(e / jnp.maximum(total(e), 0.5), v)
+
+
+@trap(lambda r: [*some_rows(r), normal(r, H, Q, K) - np.float32(3e38) * (np.arange(Q) % 2)[:, None]], grad=(0, 1, 2))
+def sum_beside_lowest_fills_added(q, k, v, mask, bias):
+    s = scores(q, k) + bias + jnp.where(mask, 0.0, jnp.float32(-2e38))
+    m = lax.stop_gradient(s.max(-1, keepdims=True))
+    e = jnp.where(mask, jnp.exp(s - m), 0.0)
+    return times(e / unless_zero(total(e)), v)
+
+
 @trap(lambda r: [x[:, :Q] for x in heads(r)], grad=(0, 1, 2))
 def sum_beside_maximum_of_keys(q, k, v):
     """As many rows as keys: the maximum is each key's, of the rows."""
@@ -430,6 +467,42 @@ def sum_beside_fills_that_are_zeros(q, k, v, mask):
     m = lax.stop_gradient(s.max(-1, keepdims=True))
     e = jnp.exp(s - jnp.where(m <= -1e8, 0.0, m))
     return times(e / unless_zero(total(e)), v)
+
+
+def without_maximum_of_fills(s, v):
+    m = lax.stop_gradient(s.max(-1, keepdims=True))
+    e = jnp.exp(s - jnp.maximum(m, jnp.finfo(jnp.float32).min))
+    return times(e / unless_zero(total(e)), v)
+
+
+def rounded_to_f16(q, k, mask):
+    """The fill is an infinity there."""
+    s = scores(q, k)
+    return (s + (mask.astype(jnp.int32) - 1).astype(s.dtype) * 1e9).astype(jnp.float16).astype(jnp.float32)
+
+
+@trap(in_bf16, grad=(0, 1, 2))
+def sum_of_fills_beyond_f16(q, k, v, mask):
+    return without_maximum_of_fills(rounded_to_f16(q, k, mask), v)
+
+
+@trap(lambda r: [*some_rows(r), r.random((B, 1, Q, K)) < 0.5], grad=(0, 1, 2))
+def sum_of_fills_beyond_f32_together(q, k, v, mask, other):
+    s = scores(q, k)
+    for x in (mask, other & mask):
+        s = s + jnp.where(x, 0, jnp.finfo(jnp.float32).min)
+    return without_maximum_of_fills(s, v)
+
+
+@trap(in_bf16, grad=(0, 1, 2))
+def numbers_of_fills_beyond_f16(q, k, v, mask):
+    return times(jnp.nan_to_num(jax.nn.softmax(rounded_to_f16(q, k, mask))), v)
+
+
+@trap(in_bf16, grad=(0, 1, 2))
+def weights_that_are_numbers_of_fills_beyond_f16(q, k, v, mask):
+    p = jax.nn.softmax(rounded_to_f16(q, k, mask))
+    return times(jnp.where(jnp.isnan(p), 0.0, p), v)
 
 
 @trap(some_rows, grad=(0, 1, 2))
