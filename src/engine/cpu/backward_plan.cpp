@@ -190,6 +190,7 @@ class BackwardPlan final : public Plan {
   void carve(WorkspaceCursor& cursor, const View* views, int64_t tasks, const KernelShape& shape,
              BackwardPass<Real>& pass, Memory& memory) const {
     pass.row_dot = cursor.take<Real>(sizes_.batch * sizes_.q_heads * sizes_.q_length);
+    pass.one_key_rest = cursor.take<Real>(sizes_.batch * sizes_.q_heads * sizes_.q_length);
     if (structure_.d_q != kAbsent) {
       pass.d_q_sum =
           cursor.take<Real>(tasks * pass.heads * sizes_.q_length * pass.scratch.q_columns);

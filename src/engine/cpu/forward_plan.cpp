@@ -26,6 +26,10 @@ using problem::ChosenPath;
 
 namespace {
 
+/// Up to so many blocks of keys lose no more than a rounding or two: to keep it takes time and
+/// memory.
+constexpr int64_t kMostBlocksWithoutLost = 16;
+
 /// Rows that the heads of a group have together.
 int64_t group_rows(const AttentionSizes& z) {
   return std::gcd(z.q_heads / z.k_heads, z.q_heads / z.v_heads) * z.q_length;
@@ -115,6 +119,11 @@ ForwardPass<Real> pass_of(const AttentionProblem& p, const KernelShape& shape, A
   pass.has_few_rows = path != AttentionPath::flash;
   pass.products = products_of(s, shape, path);
   pass.code_bytes = code_bytes(s, shape, path);
+  const bool has_backward = s.stats != problem::kAbsent || s.max != problem::kAbsent;
+  pass.keeps_lost = has_backward && pass.products == Products::singles &&
+                    s.type(s.o).dtype == s.type(s.q).dtype &&
+                    (s.type(s.q).dtype == DataType::f32 || is_f64(s)) &&
+                    z.kv_length > kMostBlocksWithoutLost * kForwardKeys;
   return pass;
 }
 

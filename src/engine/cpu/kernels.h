@@ -25,6 +25,9 @@ struct ForwardPass {
   int64_t group;      ///< query heads that share both a K head and a V head
   int64_t tile_rows;  ///< rows of a task
   bool has_few_rows;  ///< at most KernelShape::few_rows of them: K and V are not packed
+  /// What O loses where blocks of keys are added to it is added in the end: a backward reads it as
+  /// D = rowsum(dO * O), and what that is off dQ has times the row's mean key.
+  bool keeps_lost;
   /// Given few rows and K or V of codes that tiles multiply (code_tiles.h): the most bytes that one
   /// of them takes there; else 0.
   int32_t code_bytes;
@@ -111,6 +114,8 @@ struct BackwardPass {
   int64_t chunk_keys;  ///< a multiple of the instruction set's backward_keys
   Real* d_q_sum;       ///< [chunks, batch, q_heads, q_length, qk_dim rounded up to a panel]
   Real* row_dot;       ///< D = rowsum(dO * O) - d_stats, [batch, q_heads, q_length]
+  /// What D is more, likewise, if the row sum is rounded as the sums that dP = dO V^T are.
+  Real* one_key_rest;
   /// A row's score gradients add up to P_sink * D + d_stats. What rounding leaves beside that would
   /// be multiplied by what all keys have in common (a bias, say), and come out far larger than dQ:
   /// it is taken off again. Null where that sum is not known.

@@ -56,6 +56,7 @@ ForwardScratch forward_scratch(const ForwardPass<Real>& pass, const KernelShape&
   at.o_pitch = round_up(a.v_dim, shape.panel_columns);
   at.q = layout.take<Real>(rows * at.q_pitch);
   at.o = layout.take<Real>(rows * at.o_pitch);
+  if (pass.keeps_lost) at.o_lost = layout.take<Real>(rows * at.o_pitch);
   at.k = layout.take<Real>(packed_keys * words);
   at.v = layout.take<Real>((pass.has_few_rows ? rows : packed_keys / pack * parts) * at.o_pitch);
   at.s = layout.take<Real>(scores);
@@ -63,6 +64,7 @@ ForwardScratch forward_scratch(const ForwardPass<Real>& pass, const KernelShape&
   at.staging = layout.take<Real>(staging_words(a, shape, pass.products));
   at.max = layout.take<Real>(rows + shape.lanes);
   at.sum = layout.take<Real>(rows + shape.lanes);
+  at.sum_lost = layout.take<Real>(rows + shape.lanes);
   at.factors = layout.take<Real>(a.dropout.kind == DropoutKind::none ? 0 : kForwardKeys);
   at.rows = layout.take<Row>(rows);
   at.score_values = layout.take<ScoreValue<Real>>(steps);
@@ -117,6 +119,7 @@ BackwardScratch backward_scratch(const BackwardPass<Real>& pass, const KernelSha
   at.d_s_rows = pairs ? layout.take<Real>(parts * paired) : at.d_s;
   at.d_s_keys = pairs ? layout.take<Real>(parts * cells / 2) : at.d_s;
   at.row_dot = layout.take<Real>(rows);
+  at.one_key_rest = layout.take<Real>(rows);
   at.statistics = layout.take<RowStatistics<Real>>(rows);
   at.visible = layout.take<Interval>(rows);
   at.factors = layout.take<Real>(keys);

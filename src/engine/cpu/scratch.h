@@ -45,7 +45,8 @@ struct ScoreValue {
 
 struct ForwardScratch {
   int64_t q_pitch, o_pitch;
-  int64_t q, o, k, v, s, p, staging, max, sum, factors, rows, score_values, score_strips;
+  int64_t q, o, o_lost, k, v, s, p, staging, max, sum, sum_lost, factors, rows, score_values,
+      score_strips;  ///< o_lost: 0 if there is none
   int64_t code_queries, code_weights, code_rows, code_parts, code_values, code_sums;
   int64_t bytes;
 };
@@ -54,7 +55,7 @@ struct BackwardScratch {
   int64_t q_pitch, o_pitch, q_columns, o_columns;
   int64_t k_columns, v_columns, k_rows, d_k, d_v, q, d_o, p, d_s;
   int64_t q_rows, d_o_rows, p_rows, d_s_rows, d_s_keys;
-  int64_t row_dot, statistics, visible, factors, dots, staging, spill, sum;
+  int64_t row_dot, one_key_rest, statistics, visible, factors, dots, staging, spill, sum;
   int64_t score_values, score_strips;
   int64_t bytes;
 };

@@ -7,6 +7,7 @@
 
 #include "engine/cpu/kernels/backward_tile.h"
 #include "engine/cpu/kernels/rope.h"
+#include "engine/cpu/kernels/two_sum.h"
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
@@ -434,6 +435,24 @@ void take_off_remainder(const BackwardPass& pass, int64_t b, int64_t h, int64_t 
   }
 }
 
+/// The sum of a * b, rounded about once.
+#if defined(HEDDLE_CPU_LEVEL_F64)
+double exact_dot(const double* a, const double* b, int64_t count) {
+  double sum = 0, lost = 0;
+  for (int64_t d = 0; d < count; ++d) {
+    const double product = a[d] * b[d];
+    lost += multiply_add(a[d], b[d], -product) + add_to(sum, product);
+  }
+  return with_lost(sum, lost);
+}
+#else
+float exact_dot(const float* a, const float* b, int64_t count) {
+  double sum = 0;
+  for (int64_t d = 0; d < count; ++d) sum += static_cast<double>(a[d]) * b[d];
+  return static_cast<float>(sum);
+}
+#endif
+
 }  // namespace
 
 void row_dots(const BackwardPass& pass, int64_t b, int64_t h, int64_t first, int64_t last,
@@ -444,21 +463,23 @@ void row_dots(const BackwardPass& pass, int64_t b, int64_t h, int64_t first, int
   fill(o, 2 * round_up(a.v_dim, kLanes), 0);
   const Lengths lengths = lengths_of(a, b);
   for (int64_t i = first; i < last; ++i) {
-    Real& out = pass.row_dot[query_row(pass, b, h, i)];
-    out = 0;
+    Real &out = pass.row_dot[query_row(pass, b, h, i)],
+         &of_one_key = pass.one_key_rest[query_row(pass, b, h, i)];
+    out = of_one_key = 0;
     if (i >= lengths.q) continue;
     if (statistics_of(a, b, h, i).shift == -kInfinity) continue;
     read_row(*a.o, b, h, i, o);
     read_row(*pass.d_o, b, h, i, d_o);
-    // In the order in which dO V^T is summed, so that dP - D of a row that sees one key is exactly
-    // 0.
+    out = exact_dot(d_o, o, a.v_dim);
+    // In the order in which dO V^T is summed.
     const int64_t part = columns_at_once(a.v_dim);
     for (int64_t first_column = 0; first_column < a.v_dim; first_column += part) {
       Real sum = 0;
       for (int64_t d = first_column; d < smaller(first_column + part, a.v_dim); ++d)
         sum = multiply_add(d_o[d], o[d], sum);
-      out += sum;
+      of_one_key += sum;
     }
+    of_one_key -= out;
     if (pass.d_stats) out -= *reinterpret_cast<const Real*>(row_address(*pass.d_stats, b, h, i));
   }
 }

@@ -67,7 +67,7 @@ struct BackwardTile {
   /// The same as words along rows (p_rows, d_s_rows), with Tiles those of a key side by side, and
   /// as words along keys (d_s_keys).
   Real *p_rows, *d_s_rows, *d_s_keys;
-  Real* row_dot;
+  Real *row_dot, *one_key_rest;
   RowStatistics* statistics;
   Interval* visible;
   Interval computed[kBackwardPanels];  ///< columns of each panel that hold cells; zero outside
@@ -92,7 +92,7 @@ inline BackwardTile tile_in(const BackwardScratch& at, void* memory) {
   t.q_rows = floats(at.q_rows), t.d_o_rows = floats(at.d_o_rows);
   t.p = floats(at.p), t.d_s = floats(at.d_s);
   t.p_rows = floats(at.p_rows), t.d_s_rows = floats(at.d_s_rows), t.d_s_keys = floats(at.d_s_keys);
-  t.row_dot = floats(at.row_dot);
+  t.row_dot = floats(at.row_dot), t.one_key_rest = floats(at.one_key_rest);
   t.statistics = reinterpret_cast<RowStatistics*>(base + at.statistics);
   t.visible = reinterpret_cast<Interval*>(base + at.visible);
   t.factors = floats(at.factors), t.dots = floats(at.dots);
@@ -136,7 +136,8 @@ inline bool load_rows(const BackwardPass& pass, const TilePlace& at, BackwardTil
   copy_rows<Arithmetic>({pass.d_o, at.b, at.h, at.i0, at.rows}, a.v_dim, at.rows, t.d_o, t.o_pitch);
   for (int64_t r = 0; r < at.rows; ++r) {
     t.statistics[r] = statistics_of(a, at.b, at.h, at.i0 + r);
-    t.row_dot[r] = pass.row_dot[query_row(pass, at.b, at.h, at.i0 + r)];
+    const int64_t row = query_row(pass, at.b, at.h, at.i0 + r);
+    t.row_dot[r] = pass.row_dot[row], t.one_key_rest[r] = pass.one_key_rest[row];
     if (t.statistics[r].shift == -kInfinity) {  // saw nothing: whatever its dO holds goes nowhere
       fill(t.q + r * t.q_pitch, t.q_pitch - kPitchGap, 0);
       fill(t.d_o + r * t.o_pitch, t.o_pitch - kPitchGap, 0);
@@ -167,17 +168,39 @@ inline void differentiate_row(const BackwardPass& pass, const ScoreUnits& units,
   const bool drops = a.dropout.kind != DropoutKind::none;
   if (drops) dropout_factors(a.dropout, a.q_heads, cells, t.factors);
   const SplitFactor to_natural = split(units.to_natural);
-  const Float shifts = all(shift), weights = all(weight), row_dot = all(t.row_dot[r]);
-  const Float unit = all(a.log2_input ? static_cast<Real>(kLn2) : 1.0f);
+  const Float shifts = all(shift), weights = all(weight);
+  Float most = zero();
+  const auto weigh = [&](auto exp_of) {
+    for (int64_t j = cells.first; j < cells.last; j += kLanes) {
+      const Float probability = multiply(exp_of(load(p + j), to_natural, shifts), weights);
+      most = max(most, probability);
+      store(p + j, probability);
+    }
+  };
+  if (-kNearShift < shift && shift < kNearShift) {
+    weigh([](Float x, const SplitFactor& unit, Float s) {
+      return exp_of_near_difference(x, unit, s);
+    });
+  } else {
+    weigh([](Float x, const SplitFactor& unit, Float s) { return exp_of_difference(x, unit, s); });
+  }
+  // D of a key that has most of the weight is summed as its dP is, so that dP - D of a row that
+  // sees one key is exactly 0. Beside many keys, whose dP lose this and that, D is exact.
+  const Float half = all(Real{0.5}), one_key_rest = all(t.one_key_rest[r]);
+  const bool has_one_key = max_of_lanes(most) > Real{0.5};
+  const Float row_dot = all(t.row_dot[r]);
   for (int64_t j = cells.first; j < cells.last; j += kLanes) {
-    const Float probability = multiply(exp_of_difference(load(p + j), to_natural, shifts), weights);
-    Float d_p = load(d_s + j);
+    const Float probability = load(p + j);
+    Float d_p = load(d_s + j), d = row_dot;
     if (drops) d_p = multiply(d_p, load(t.factors + j));
-    const Float gradient = multiply(multiply(probability, unit), subtract(d_p, row_dot));
-    store(p + j, probability);
+    if (has_one_key) d = add(d, select(less(half, probability), one_key_rest, zero()));
+    const Float gradient = multiply(probability, subtract(d_p, d));
     // Where P is 0 the key may be hidden, and dP then is whatever a key out of sight makes it.
     store(d_s + j, select(equal(probability, zero()), zero(), gradient));
   }
+  const Float unit = all(static_cast<Real>(kLn2));
+  for (int64_t j = cells.first; a.log2_input && j < cells.last; j += kLanes)
+    store(d_s + j, multiply(load(d_s + j), unit));
 }
 
 /// P and dL/d(score) of the tile; then finish(r, cells, p, d_s) for each of its rows. Both are zero

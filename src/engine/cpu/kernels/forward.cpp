@@ -47,6 +47,26 @@ void add_block(const Real* share, int64_t share_pitch, int rows, int64_t columns
     }
   }
 }
+/// The same; what the sum loses is added to `lost`, which lies as O does.
+void add_block_and_lost(const Real* share, int64_t share_pitch, int rows, int64_t columns, Real* o,
+                        Real* lost, int64_t o_pitch) {
+  for (int r = 0; r < rows; ++r) {
+    for (int64_t d = 0; d < columns; d += kLanes) {
+      Real *const out = o + r * o_pitch + d, *const to = lost + r * o_pitch + d;
+      const Float sum = load(out), x = load(share + r * share_pitch + d), next = add(sum, x);
+      store(out, next);
+      store(to, add(load(to), lost_by_sum(sum, x, next)));
+    }
+  }
+}
+
+/// o += lost; of infinities nothing is known but the sum.
+void add_lost(const Real* lost, int64_t columns, Real* o) {
+  for (int64_t d = 0; d < columns; d += kLanes) {
+    const Float x = load(lost + d), known = select(less(absolute(x), all(kInfinity)), x, zero());
+    store(o + d, add(load(o + d), known));
+  }
+}
 
 /// The panel's scores, softmax and output for the keys of one packed block that its rows see.
 template <class Arithmetic>
@@ -68,6 +88,7 @@ void visit_panel(const AttentionArguments& a, const ScoreUnits& units, Tile& t,
   for (int64_t d = 0; d < a.v_dim; d += kPanelColumns) {
     const int columns = static_cast<int>(smaller(kPanelColumns, a.v_dim - d));
     Real* const o = t.o + panel * t.o_pitch + d;
+    Real* const lost = t.o_lost ? t.o_lost + panel * t.o_pitch + d : nullptr;
     const auto weigh = [&]<Into into>(int64_t j, Real* out, int64_t pitch) {
       constexpr int64_t kPack = Arithmetic::kPack, kParts = Arithmetic::kParts;
       multiply_panel<Arithmetic, Lies::by_rows, into>(
@@ -85,7 +106,11 @@ void visit_panel(const AttentionArguments& a, const ScoreUnits& units, Tile& t,
     weigh.template operator()<Into::overwrite>(first, share, kPanelColumns);
     for (int64_t j = first + run; j < last; j += run)
       weigh.template operator()<Into::accumulate>(j, share, kPanelColumns);
-    add_block(share, kPanelColumns, rows, columns, o, t.o_pitch);
+    if (lost) {
+      add_block_and_lost(share, kPanelColumns, rows, columns, o, lost, t.o_pitch);
+    } else {
+      add_block(share, kPanelColumns, rows, columns, o, t.o_pitch);
+    }
   }
 }
 
@@ -148,12 +173,13 @@ bool run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
     // q . (code * scale) = (q * scale) . code, and likewise of the output: codes stay as they are.
     multiply_by_scales(*a.k, k_head, a.qk_dim, t.q + r * t.q_pitch);
     t.max[r] = -kInfinity;
-    t.sum[r] = 0;
+    t.sum[r] = t.sum_lost[r] = 0;
   }
   constexpr int64_t kPanelRows = Arithmetic::kPanelRows;
   const int64_t panels_end = round_up(rows, kPanelRows);
   fill(t.q + rows * t.q_pitch, (panels_end - rows) * t.q_pitch, 0);
   fill(t.o, panels_end * t.o_pitch, 0);
+  if (t.o_lost) fill(t.o_lost, panels_end * t.o_pitch, 0);
   const int64_t words = words_of<Arithmetic>(a.qk_dim), depth = depth_of<Arithmetic>(a.qk_dim);
   if (!takes<Arithmetic>(t.q, rows, t.q_pitch, depth)) return false;
   CodeTiles codes(pass.scratch, memory);
@@ -196,6 +222,8 @@ bool run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
   }
 
   for (int64_t r = 0; r < rows; ++r) {
+    t.sum[r] = with_lost(t.sum[r], t.sum_lost[r]);
+    if (t.o_lost) add_lost(t.o_lost + r * t.o_pitch, a.v_dim, t.o + r * t.o_pitch);
     multiply_by_scales(*a.v, v_head, a.v_dim, t.o + r * t.o_pitch);
     if (pass.splits > 1) {
       store_partial(pass, task, t, r);

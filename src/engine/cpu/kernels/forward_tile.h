@@ -4,6 +4,7 @@
 
 #include "engine/cpu/kernels/pack.h"
 #include "engine/cpu/kernels/softmax.h"
+#include "engine/cpu/kernels/two_sum.h"
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
@@ -11,6 +12,9 @@ struct Tile {
   Real *q, *k, *v;            ///< words; v of few rows: a block's share of O
   Real *o, *s, *p, *staging;  ///< p: probabilities as words, of Parts plane after plane of a row
   Real *max, *sum;
+  /// What O and the sum of weights have lost where blocks of keys were added to them; those of O
+  /// null unless the pass keeps them.
+  Real *o_lost, *sum_lost;
   Real* factors;
   Row* rows;
   ScoreScratch scratch;
@@ -23,7 +27,8 @@ inline Tile tile_in(const ForwardScratch& at, void* memory) {
   Tile t;
   t.q = floats(at.q), t.k = floats(at.k), t.v = floats(at.v);
   t.o = floats(at.o), t.s = floats(at.s), t.p = floats(at.p), t.staging = floats(at.staging);
-  t.max = floats(at.max), t.sum = floats(at.sum);
+  t.max = floats(at.max), t.sum = floats(at.sum), t.sum_lost = floats(at.sum_lost);
+  t.o_lost = at.o_lost > 0 ? floats(at.o_lost) : nullptr;
   t.factors = floats(at.factors);
   t.rows = reinterpret_cast<Row*>(base + at.rows);
   t.scratch = {reinterpret_cast<ScoreValue*>(base + at.score_values), floats(at.score_strips),
@@ -53,6 +58,11 @@ inline Interval columns_seen(const AttentionArguments& a, const Tile& t, const K
     seen = join(seen, columns_of_row(a, row.visible, block.b, row.h, row.i, block.j0, block.keys));
   }
   return seen;
+}
+
+inline void multiply_row(Real* x, Real factor, int64_t columns) {
+  const Float f = all(factor);
+  for (int64_t d = 0; d < columns; d += kLanes) store(x + d, multiply(load(x + d), f));
 }
 
 /// Words of a plane of a row's probabilities, and of all: whole cache lines, but where they are the
@@ -108,15 +118,15 @@ inline void softmax_panel(const AttentionArguments& a, const ScoreUnits& units, 
     convert_probabilities(Arithmetic(), s, first, last, t.p + r * kProbabilityPitch<Arithmetic>);
     const Real before = t.max[panel + r];
     if (before == after[r]) {
-      t.sum[panel + r] += sum;
+      t.sum_lost[panel + r] += add_to(t.sum[panel + r], sum);
       continue;
     }
     t.max[panel + r] = after[r];
     const Real alpha = exp_of_product(before - after[r], units.to_natural);
-    t.sum[panel + r] = t.sum[panel + r] * alpha + sum;
-    Real* o = t.o + (panel + r) * t.o_pitch;
-    const Float factor = all(alpha);
-    for (int64_t d = 0; d < t.o_pitch; d += kLanes) store(o + d, multiply(load(o + d), factor));
+    t.sum[panel + r] *= alpha;
+    t.sum_lost[panel + r] = t.sum_lost[panel + r] * alpha + add_to(t.sum[panel + r], sum);
+    multiply_row(t.o + (panel + r) * t.o_pitch, alpha, t.o_pitch);
+    if (t.o_lost) multiply_row(t.o_lost + (panel + r) * t.o_pitch, alpha, t.o_pitch);
   }
 }
 

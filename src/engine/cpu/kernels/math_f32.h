@@ -90,6 +90,21 @@ inline Float exp_of_difference(Float x, const SplitFactor& unit, Float shift) {
   return scale_by_power_of_two(exp2_fraction(f), n);
 }
 
+/// Shifts below this have a number 140 lower.
+inline constexpr float kNearShift = 0x1p20f;
+/// The same beside a shift of a magnitude below kNearShift. What rounding takes of the difference
+/// goes on to the exponent: of thousands of keys, whose shift is about 10, it is 8 roundings of a
+/// weight.
+inline Float exp_of_near_difference(Float x, const SplitFactor& unit, Float shift) {
+  const SplitFactor log2_e = split(kLog2E);
+  const Float score = max(finite_product(x, unit), subtract(shift, all(140)));
+  const Float difference = subtract(score, shift), lost = subtract(score, add(difference, shift));
+  const Float t = min(all(88), difference);
+  const Float n = round_to_integer(multiply(t, log2_e.high));
+  const Float f = multiply_add(t, log2_e.low, multiply_subtract(t, log2_e.high, n));
+  return scale_by_power_of_two(exp2_fraction(multiply_add(lost, log2_e.high, f)), n);
+}
+
 /// a * b + c of numbers, rounded as multiply_add rounds each lane. Said, and not left to the
 /// compiler as there: of a loop's sum GCC takes the products of four steps together, each rounded.
 inline float multiply_add(float a, float b, float c) {

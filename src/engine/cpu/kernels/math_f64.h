@@ -51,6 +51,17 @@ inline Float exp_of_difference(Float x, const SplitFactor& unit, Float shift) {
   return exp(min(all(709), subtract(product(x, unit), shift)));
 }
 
+/// Shifts below this have a number 750 lower.
+inline constexpr double kNearShift = 0x1p40;
+/// The same beside a shift of a magnitude below kNearShift. What rounding takes of the difference
+/// is a part of the weight.
+inline Float exp_of_near_difference(Float x, const SplitFactor& unit, Float shift) {
+  const Float score = max(product(x, unit), subtract(shift, all(750)));
+  const Float difference = subtract(score, shift), lost = subtract(score, add(difference, shift));
+  const Float weight = exp(min(all(709), difference));
+  return multiply_add(weight, lost, weight);
+}
+
 /// a * b + c of numbers, rounded as multiply_add rounds each lane.
 inline double multiply_add(double a, double b, double c) {
 #if defined(__FMA__)
