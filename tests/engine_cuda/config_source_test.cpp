@@ -84,7 +84,7 @@ TEST(ConfigSource, HasEachFieldAsAValueAndByTheNameThatKernelsKnow) {
             "  static constexpr RopeConfig kValues{.x = heddle::Element::bf16, "
             ".y = heddle::Element::f32, .number = heddle::Element::f32, .pairs = 4, "
             ".aligned = true, .interleaved = false, .tables = false, .positions = false, "
-            ".positions_per_row = true, .ragged = false, .inverse = false};\n"
+            ".positions_per_row = true, .ragged = false, .inverse = false, .rounded = false};\n"
             "  using X = bf16;\n"
             "  using Y = float;\n"
             "  using Number = float;\n"
@@ -96,6 +96,7 @@ TEST(ConfigSource, HasEachFieldAsAValueAndByTheNameThatKernelsKnow) {
             "  static constexpr auto kPositionsPerRow = true;\n"
             "  static constexpr auto kRagged = false;\n"
             "  static constexpr auto kInverse = false;\n"
+            "  static constexpr auto kRounded = false;\n"
             "};\n");
 }
 
