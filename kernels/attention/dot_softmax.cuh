@@ -5,6 +5,7 @@
 // by up to kMostRounded where it is up to 2^28: all of a row's terms are larger or smaller by that.
 // Scores beyond, each an f32, are equal or lie 16 powers of two apart. They still do with a power
 // of two in place of the scale, whose products are exact: so huge scores, too, weigh 1 or 0.
+// (f32 has no registers for a row's factor and start, and takes scores' differences instead.)
 #pragma once
 
 #include "dot_units.h"
@@ -26,7 +27,7 @@ HEDDLE_DEVICE float power_near(float scale) {
 template <bool kLags, bool kExact, bool kRest, class Lanes = tile::LanesOfQuad>
 struct DotSoftmax : TermSums<kExact, Lanes> {
   float reference[2];  ///< a score; one below all while no key was seen
-  float from[2];       ///< what exponents are taken from, about scale * reference
+  float from[2];       ///< what exponents are taken from, about scale * reference; not with kRest
 
   HEDDLE_DEVICE void reset(const DotUnits& units) {
     // No infinity, of which hidden scores would make NaN, and in log2 units none either.
@@ -41,38 +42,42 @@ struct DotSoftmax : TermSums<kExact, Lanes> {
   template <int kCount>
   HEDDLE_DEVICE void update(float (&s)[kCount], const DotUnits& units, float (&correction)[2],
                             float rest = 0) {
-    float top[2] = {s[0], s[2]}, other[2] = {s[1], s[3]}, factor[2], more[2];
+    float top[2] = {s[0], s[2]}, other[2] = {s[1], s[3]}, factor[2];
     largest_in(s, top, other);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float most = Lanes::max(ptx::max(top[h], other[h]));
-      const float old = from[h];
+      const float old = kRest ? reference[h] : from[h];
       reference[h] = !kLags                              ? ptx::max(reference[h], most)
                      : most > reference[h] + units.slack ? most
                                                          : reference[h];
-      const float scaled = product(reference[h], units.scale, rest);
-      const bool huge = is_huge(scaled);
-      from[h] = huge ? __fmul_rn(reference[h], units.power) : scaled;
-      factor[h] = huge ? units.power : units.scale;
-      more[h] = huge ? kLeastRest : rest;
-      correction[h] = ptx::exp2(old - from[h]);
+      if constexpr (kRest) {
+        correction[h] = ptx::exp2(product(old - reference[h], units.scale, rest));
+      } else {
+        const float scaled = product(reference[h], units.scale, rest);
+        const bool huge = is_huge(scaled);
+        from[h] = huge ? __fmul_rn(reference[h], units.power) : scaled;
+        factor[h] = huge ? units.power : units.scale;
+        correction[h] = ptx::exp2(old - from[h]);
+      }
       this->scale(h, correction[h]);
     }
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const int h = tile::fragment_half(i);
-      float exponent = ptx::fma(s[i], factor[h], -from[h]);
-      if constexpr (kRest) exponent = ptx::fma(s[i], more[h], exponent);
-      s[i] = ptx::exp2(exponent);
+      if constexpr (kRest)
+        s[i] = ptx::exp2(product(s[i] - reference[h], units.scale, rest));
+      else
+        s[i] = ptx::exp2(ptx::fma(s[i], factor[h], -from[h]));
     }
     this->template add<false>(s);
   }
 
   /// How far above 0 the reference's own exponent is, by what its product was rounded by.
-  HEDDLE_DEVICE float excess(int h, const DotUnits& units, float rest = 0) const {
-    const bool huge = is_huge(product(reference[h], units.scale, rest));
-    const float exponent = ptx::fma(reference[h], huge ? units.power : units.scale, -from[h]);
-    return kRest ? ptx::fma(reference[h], huge ? kLeastRest : rest, exponent) : exponent;
+  HEDDLE_DEVICE float excess(int h, const DotUnits& units) const {
+    if constexpr (kRest) return 0.0f;
+    const bool huge = is_huge(product(reference[h], units.scale, 0));
+    return ptx::fma(reference[h], huge ? units.power : units.scale, -from[h]);
   }
 
  private:

@@ -107,7 +107,7 @@ struct ForwardScores {
           tile::stepwise_scale(problem_scale, tile::kSame, unit_of(work));
       const float top = ptx::fma(reference, unit.high, reference * unit.rest);
       return {top, sum, ptx::fma(reference, unit.high, -top) + reference * unit.rest,
-              softmax.excess(h, units(), scale_rest)};
+              softmax.excess(h, units())};
     } else {
       const float top = __fmul_rn(reference, scale);
       return {top, sum, ptx::fma(reference, scale, -top), softmax.excess(h, units())};
