@@ -174,8 +174,8 @@ class DecodeGroups {
                            batch);
       }
     };
-    // A lane looks one box's block up for all. Of pages of one row there are more than lanes. Of one
-    // that does not exist the copy engine brings zeros.
+    // A lane looks one box's block up for all. Of pages of one row there are more than lanes. Of
+    // one that does not exist the copy engine brings zeros.
     const int log_rows = maps_.log_box_rows, lane = threadIdx.x % 32;
     i32 block = 0;
 #pragma unroll 1
