@@ -24,7 +24,7 @@ struct ForwardConfig {
   bool upwards = false;            ///< keys are visited from the first one on
   bool output_aliases_q = false;   ///< O is staged where Q was; needs q_stages = 1
   int output_rounds = 1;           ///< 2: O is staged half by half
-  int slack = 7;                   ///< see OnlineSoftmax; 0 if row_max, and with two planes
+  int slack = 7;                   ///< see online_softmax.cuh; 0 if row_max, and with two planes
   // What the problem has.
   bool upper_varies = false, lower_varies = false;  ///< diagonal bounds
   bool positive_scale = true;
