@@ -22,7 +22,10 @@ struct ForwardRope {
   using Steps = attention::RopeSteps<C::kRopeDim, C::kRopePairing, C::kRopeFirst>;
   static constexpr bool kStaged = Block::kStagedRotations;
   /// How many steps at once, as registers allow.
-  static constexpr int kBatch = C::kVDim > 128 || !Block::kPlain ? 1 : Block::kRotators ? 4 : 2;
+  static constexpr int kBatch =
+      C::kVDim > 128 || !Block::kPlain || is_same<typename C::Result, float> ? 1
+      : Block::kRotators                                                     ? 4
+                                                                             : 2;
   /// Of staged rotations, whose loads take no registers ahead, the batches are one piece of code:
   /// in a loop three consumers lost 2 % at S 8192.
   static constexpr int kBatches = kStaged ? ceil_div(Steps::kCount, kBatch) : 1;
