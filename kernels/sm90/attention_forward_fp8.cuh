@@ -25,6 +25,7 @@ struct AttentionForwardFp8 : AttentionForward<Config> {
   static constexpr int kLift = 8;
   struct Block : Base::Block {
     using Softmax = attention::OnlineSoftmax<0, false, true, kLift>;
+    static constexpr bool kLog2References = true;
   };
   using C = typename Block::C;
   using Softmax = typename Block::Softmax;
@@ -208,13 +209,17 @@ struct AttentionForwardFp8 : AttentionForward<Config> {
       }
     }
 
+    /// As ForwardScores has it: what a row's terms came to, `sum` in all.
+    HEDDLE_DEVICE attention::RowTerms terms_of(const Work&, const Softmax& softmax, int h,
+                                               float sum) const {
+      if (sum == 0.0f) return {attention::minus_infinity(), 0.0f};
+      return {ptx::fma(softmax.reference[h], score_unit(), -kLift), sum};
+    }
+
     /// Writes the row statistics and O, and raises the largest magnitudes.
-    HEDDLE_DEVICE void finish(const Work& work, Output& out, Softmax& softmax) const {
+    HEDDLE_DEVICE void finish(const Work& work, Output& out, const Softmax& softmax) const {
       float factor[2];
-#pragma unroll
-      for (int h = 0; h < 2; ++h)
-        softmax.reference[h] = ptx::fma(softmax.reference[h], score_unit(), -kLift);
-      Epilogue::finish(args, work, consumer, softmax, factor);
+      Epilogue::finish(args, work, consumer, *this, softmax, factor);
       const float descale =
           scale_at(args.scale_s) * scale_at(args.descale_s) * scale_at(args.descale_v);
       const float scale_o = scale_at(args.scale_o);
