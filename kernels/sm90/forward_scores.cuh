@@ -132,11 +132,11 @@ struct ForwardScores {
     return work.unit_of(args.q_pairs, args.problem.q_heads) *
            work.unit_of(args.k_pairs, args.problem.q_heads);
   }
-  /// Of scores at hand, in log2 units. (Spelled out where it is used ptxas ordered a step so that
+  /// Of other scores, in log2 units. (Spelled out where it is used ptxas ordered a step so that
   /// booleans at d 128 took a fifth longer.)
   HEDDLE_DEVICE float unit() const {
     if constexpr (Block::kInLog2) return 1.0f;
-    return Block::kPlain ? scale * Block::kToLog2 : Block::kToLog2;
+    return Block::kToLog2;
   }
   /// Of dot products at hand, with kPlain.
   HEDDLE_DEVICE attention::DotUnits units() const {
