@@ -49,14 +49,22 @@ class Process:
             line, self.buffer = self.buffer.split(b"\n", 1)
             found = json.loads(line)
         elif self.process.poll() is not None:
-            found = self._lost("raised", f"the process ended with status {self.process.returncode}: "
-                               f"{self._last_words()}")
+            found = self._ended(f"status {self.process.returncode}: {self._last_words()}")
         elif time.monotonic() - self.since > self._longest() + (60 if self.done == 0 else 0):
             found = self._lost("hung", f"no result after {self._longest()} s")
         if found:
             found["wall"] = round(time.monotonic() - self.since, 3)
             self.done += 1
         return found
+
+    def _ended(self, how):
+        """Of a process that ended: XLA may end with the original too, and then it is no program. None while that is tried."""
+        if self.job.get("original"):
+            return self._lost("no program", f"with the original alone the process ended with {how}")
+        job = self.job
+        self._start()
+        self.give({**job, "original": f"the process ended with {how}"})
+        return None
 
     def _longest(self):
         return self.job.get("longest", LONGEST)

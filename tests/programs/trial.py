@@ -114,6 +114,15 @@ def tried(program, arguments, names_left=False):
     return outcome
 
 
+def ended(how, program, arguments):
+    """The Outcome of a program with which a process ended, where the original alone does not end it."""
+    try:
+        jax.block_until_ready(jax.jit(program(lambda f, **_: f))(*arguments))
+    except Exception as error:
+        return Outcome("no program", complaints=[_sentence(error)])
+    return Outcome("raised", complaints=[how])
+
+
 def _compiles(program, arguments):
     try:
         jax.jit(program(lambda f, **_: f)).lower(*arguments).compile()

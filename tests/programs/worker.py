@@ -20,12 +20,12 @@ def prepare():
 
 def judged(job):
     """The Outcome of a job, as a dict: {"seed": ..., "fixed": {...}}, {"trap": name}, {"file": path} or
-    {"model": [library, name]}."""
+    {"model": [library, name]}. With "original", how the process ended that tried it, the original is run alone."""
     import numpy as np
     from program import generate
     from text import Written
     from traps import TRAPS
-    from trial import Outcome, tried
+    from trial import Outcome, ended, tried
 
     made, source = {}, ""
     try:
@@ -51,7 +51,8 @@ def judged(job):
     except Exception as error:
         return Outcome("no program", complaints=[f"{type(error).__name__}: {error}"[:2000]]).as_dict() | \
             {"job": job, "choices": made, "source": source}
-    outcome = tried(program, arguments, names_left="model" in job)
+    original_after = job.pop("original", None)
+    outcome = ended(original_after, program, arguments) if original_after else tried(program, arguments, names_left="model" in job)
     return outcome.as_dict() | {"job": job, "choices": made, "source": source if outcome.failed() else ""}
 
 

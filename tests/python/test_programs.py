@@ -185,6 +185,28 @@ def test_choices_are_spread():
     assert found == {"plain", "b", "c"}
 
 
+ENDING = """
+def program(fuse):
+    if {condition}:
+        import os
+        os.abort()
+    return fuse(lambda x: x)
+
+def inputs():
+    return [draw("x").normal(3)]
+"""
+
+
+@pytest.mark.parametrize("condition, outcome", [("fuse.__name__ == 'fuse'", "raised"), ("True", "no program")])
+def test_a_process_that_ends(root, tmp_path, condition, outcome):
+    """Fails the run if the original alone does not end it: XLA has crashes of its own."""
+    program = tmp_path / "ends.py"
+    program.write_text(ENDING.format(condition=condition), encoding="utf-8")
+    run = subprocess.run([sys.executable, root / "tests" / "programs" / "main.py", program], capture_output=True, text=True, timeout=300)
+    assert f"1 {outcome}" in run.stdout and run.returncode == (outcome == "raised"), run.stdout + run.stderr
+    assert "the process ended with status -6" in run.stdout
+
+
 def test_every_trap_is_right_or_left_alone(root):
     """In a process of its own: how XLA compiles there is quick."""
     run = subprocess.run([sys.executable, root / "tests" / "programs" / "main.py", "--traps"], capture_output=True, text=True,
