@@ -29,19 +29,25 @@ struct ForwardBlock {
 
   static constexpr int kQkSlices = (C::kQkDim + 15) / 16;
   static constexpr int kPvSlices = kTileN / 16;
-  static constexpr bool kPlain = C::kValues.is_plain();
+  static constexpr bool kPlain = C::kValues.is_plain(), kDots = C::kValues.has_dots();
   /// Cells of rows past the end must not be evaluated: what they load may not exist.
   static constexpr bool kRowsEnd = !Score::kIdentity || C::kLengths;
   static constexpr float kToLog2 = C::kInputIsLog2 ? 1.f : attention::kLog2E;
-  /// A row maximum that is written is a score, as the backward makes it again.
-  static constexpr bool kNatural = !kPlain && !C::kInputIsLog2 && C::kRowMax;
+  /// f32 is made of two planes of f16.
+  static constexpr bool kSplitF16 = C::kPlanes > 1;
+  /// Exponents are differences of scores: a row maximum that is written is one, as the backward
+  /// makes it again, and f32 has no registers for other ways.
+  static constexpr bool kNatural = !kDots && !C::kInputIsLog2 && (C::kRowMax || kSplitF16);
   /// Scores are taken to log2 units before their maxima are found. One FFMA from a huge score to
   /// its exponent would leave what rounding its product leaves, and that is huge too. (Differences
   /// of natural scores do as well, and took a bias at d 128 2 % more time.)
   static constexpr bool kInLog2 = Score::kFiniteMaskRows && !kNatural;
 
+  /// A factor takes scores to their exponents.
+  static constexpr bool kByFactor = kDots || !(kNatural || kInLog2 || C::kInputIsLog2);
+
   /// References are in log2 units.
-  static constexpr bool kLog2References = C::kInputIsLog2 || (!kPlain && !kNatural);
+  static constexpr bool kLog2References = C::kInputIsLog2 || kInLog2;
 
   /// From one key tile to the next that is visited.
   static constexpr int kKeyStep = C::kUpwards ? 1 : -1;
@@ -59,9 +65,8 @@ struct ForwardBlock {
   using OTile = tile::SharedTile<64, C::kVDim>;
   using ScoreTiles = ScoreTile<C, kTileM, kTileN>;  // all consumers' rows
   static_assert(!(C::kUpwards && ScoreTiles::kThere), "these come from the last keys on");
-  /// f32 leaves from registers, and is summed in f32 from key tile to key tile: in products of
-  /// f32's own precision it would show that tensor cores cut sums off instead of rounding them.
-  static constexpr bool kSplitF16 = C::kPlanes > 1;
+  // f32 leaves from registers, and is summed in f32 from key tile to key tile: in products of f32's
+  // own precision it would show that tensor cores cut sums off instead of rounding them.
   /// Weights times this keep two planes of f16 in range down to 2^-17.
   static constexpr float kWeightUnit = 128;
   static_assert(!kSplitF16 || (is_same<T, f16> && C::kRopeDim == 0));
@@ -105,9 +110,9 @@ struct ForwardBlock {
 
   using Visible = attention::VisibleKeys<C::kLowerVaries, C::kUpperVaries>;
   using Softmax =
-      typename Choice<kPlain, attention::DotSoftmax<(C::kSlack > 0), kSplitF16, kSplitF16>,
+      typename Choice<kByFactor, attention::DotSoftmax<(C::kSlack > 0), kSplitF16, kSplitF16>,
                       attention::OnlineSoftmax<C::kSlack, kSplitF16, kNatural>>::Type;
-  static_assert(!kPlain || !is_same<T, f16> ||
+  static_assert(!kByFactor || !is_same<T, f16> ||
                     C::kSlack + (kSplitF16 ? 7 : 0) + attention::kMostRounded < 16,
                 "weights are f16");
 };

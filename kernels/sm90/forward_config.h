@@ -33,6 +33,7 @@ struct ForwardConfig {
   bool row_max = false;  ///< `max` or `sum_exp` is wanted
   bool input_is_log2 = false;
   bool has_score = false;  ///< an expression, else the score is the scaled dot product
+  bool only_hides = true;  ///< the score is that or -inf
   attention::Dropout dropout = attention::Dropout::none;
   Tiled tiled = Tiled::none;  ///< what the score reads in every cell, by tiles
   Element tiled_element = Element::bf16;
@@ -54,8 +55,13 @@ struct ForwardConfig {
   constexpr bool sequence_maps() const {
     return lengths && planes == 1 && element != Element::f8e4m3;
   }
-  /// One FFMA takes a dot product to its exponent; else scores are made first.
+  /// Nothing is to be done to dot products but what takes them to their exponents.
   constexpr bool is_plain() const { return !has_score && positive_scale; }
+  /// One FFMA takes a dot product, if it is not hidden, to its exponent; else scores are made
+  /// first. (Those of f32 that hide are.)
+  constexpr bool has_dots() const {
+    return is_plain() || (only_hides && positive_scale && planes == 1);
+  }
   /// f32 leaves from registers, and so do parts.
   constexpr bool stages_output() const {
     return !output_aliases_q && result == element && parts == 1;

@@ -55,7 +55,7 @@ struct ForwardEpilogue {
       const bool valid = !C::kLengths || row < work.q_length;
       const bool writes = thread % 4 == 0 && consumer % C::kParts == 0 && row < p.q_length;
       const attention::RowEnd end =
-          attention::end_row<kSplitF16, Block::kLog2References, C::kSink, Block::kPlain>(
+          attention::end_row<kSplitF16, Block::kLog2References, C::kSink, Block::kByFactor>(
               p, work.batch, work.head, row, valid, writes,
               scores.terms_of(work, softmax, h, softmax.total(h)));
       factor[h] = end.has_output ? end.factor * kept : 0.0f;

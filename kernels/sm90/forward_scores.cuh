@@ -14,9 +14,9 @@
 namespace heddle::sm90 {
 
 /// Score: kIdentity, or a static value(Cell) -> f32 score of one cell, in natural units (log2 units
-/// with kInputIsLog2). kFiniteMaskRows: rows may be masked whole by a huge finite number.
-/// kSideBySide: of how many cells it is written out, 4 or 8, code that would take seconds to
-/// compile were it there for each cell that a thread has; 0: of all of them.
+/// with kInputIsLog2) or, with kDots, in those of dot products. kFiniteMaskRows: rows may be masked
+/// whole by a huge finite number. kSideBySide: of how many cells it is written out, 4 or 8, code
+/// that would take seconds to compile were it there for each cell that a thread has; 0: of all.
 template <class Block, class Score>
 struct ForwardScores {
   using C = typename Block::C;
@@ -29,7 +29,7 @@ struct ForwardScores {
   /// Of the dot products at hand. With kSplitF16 it is the sum of both, and with kPlain too it
   /// takes them to their exponents.
   float scale, scale_rest = 0;
-  float log2_scale[1];  ///< with kPlain
+  float log2_scale[1];  ///< with kByFactor: of scores
 
   HEDDLE_DEVICE explicit ForwardScores(const ForwardArguments& args)
       : args(args),
@@ -37,10 +37,10 @@ struct ForwardScores {
         problem_scale(args.problem.scale_operand != nullptr ? *args.problem.scale_operand
                                                             : args.problem.scale),
         scale(problem_scale),
-        log2_scale{args.dots.scale} {
+        log2_scale{Block::kDots ? args.dots.scale : Block::kToLog2} {
     // Of two constants that are selected from one has to be in a register, which it otherwise
     // comes to in every step.
-    if constexpr (Block::kPlain) ptx::pin(log2_scale);
+    if constexpr (Block::kByFactor) ptx::pin(log2_scale);
   }
 
   /// With kSplitF16, to be called before the first scores of another query tile.
@@ -71,7 +71,7 @@ struct ForwardScores {
         hi[h] = (past ? 0 : work.keys.hi(rows[h])) - first_key;
       }
     }
-    if constexpr (!Block::kPlain) {
+    if constexpr (!Block::kDots) {
 #pragma unroll
       for (int i = 0; i < kTileN / 2; ++i)
         s[i] = Block::kSplitF16 ? ptx::fma(s[i], scale, s[i] * scale_rest) : scaled(s[i]);
@@ -81,14 +81,14 @@ struct ForwardScores {
     // A constant lower bound other than 0 needs the test too.
     if constexpr (kMasked)
       attention::mask_scores(s, lo, hi, C::kLowerVaries || work.keys.bounds.lower > 0);
-    if constexpr (Block::kPlain)
+    if constexpr (Block::kByFactor)
       softmax.update(s, units(), correction, scale_rest);
     else
       softmax.update(s, unit(), correction);
   }
 
   HEDDLE_DEVICE void reset(typename Block::Softmax& softmax) const {
-    if constexpr (Block::kPlain)
+    if constexpr (Block::kByFactor)
       softmax.reset(units());
     else
       softmax.reset();
@@ -100,8 +100,10 @@ struct ForwardScores {
                                              float sum) const {
     const float reference = softmax.reference[h];
     if (sum == 0.0f) return {attention::minus_infinity(), 0.0f};
-    if constexpr (!Block::kPlain) {
+    if constexpr (!Block::kByFactor) {
       return {reference, sum};
+    } else if constexpr (!Block::kDots) {
+      return {reference, sum, 0, softmax.excess(h, units())};
     } else if constexpr (Block::kSplitF16) {
       const tile::StepwiseScale unit =
           tile::stepwise_scale(problem_scale, tile::kSame, unit_of(work));
@@ -132,14 +134,14 @@ struct ForwardScores {
     return work.unit_of(args.q_pairs, args.problem.q_heads) *
            work.unit_of(args.k_pairs, args.problem.q_heads);
   }
-  /// Of other scores, in log2 units. (Spelled out where it is used ptxas ordered a step so that
-  /// booleans at d 128 took a fifth longer.)
+  /// Of other scores, in log2 units.
   HEDDLE_DEVICE float unit() const {
     if constexpr (Block::kInLog2) return 1.0f;
     return Block::kToLog2;
   }
-  /// Of dot products at hand, with kPlain.
+  /// Of dot products at hand, or of other scores, with kByFactor.
   HEDDLE_DEVICE attention::DotUnits units() const {
+    if constexpr (!Block::kDots) return {log2_scale[0], 1.0f, C::kSlack / Block::kToLog2};
     if constexpr (Block::kSplitF16) return {scale, attention::power_near(scale), 0.0f};
     return {log2_scale[0], args.dots.power, args.dots.slack};
   }

@@ -334,6 +334,33 @@ TEST(ScoreSource, ABiasMayHideWholeRowsHoweverItIsBroadcast) {
   EXPECT_FALSE(has_finite_mask_rows(problem)) << "it only scales";
 }
 
+TEST(ScoreSource, HidesAloneWhereItSelectsOfTheDotAndMinusInfinity) {
+  using enum problem::ScoreOp;
+  // 0 dot, 1 -inf, 2 column, 3 column < -inf, 4 dot < column, 5 -1e9
+  const std::vector<problem::ScoreNode> leaves = {
+      {.op = dot},
+      {.op = constant, .value = -INFINITY},
+      {.op = column},
+      {.op = less, .a = 2, .b = 1},
+      {.op = less, .a = 0, .b = 2},
+      {.op = constant, .value = -1e9},
+  };
+  const auto hides = [&](std::vector<problem::ScoreNode> more) {
+    problem::ScoreExpression expression{leaves, 0};
+    expression.nodes.insert(expression.nodes.end(), more.begin(), more.end());
+    expression.root = static_cast<int32_t>(expression.nodes.size()) - 1;
+    return only_hides(expression);
+  };
+  EXPECT_TRUE(only_hides({}));
+  EXPECT_TRUE(hides({{.op = select, .a = 3, .b = 0, .c = 1}}));
+  EXPECT_TRUE(
+      hides({{.op = select, .a = 3, .b = 1, .c = 0}, {.op = select, .a = 3, .b = 6, .c = 1}}));
+  EXPECT_FALSE(hides({{.op = select, .a = 4, .b = 0, .c = 1}})) << "of the dot's own size";
+  EXPECT_FALSE(hides({{.op = select, .a = 3, .b = 0, .c = 5}})) << "a number has a unit";
+  EXPECT_FALSE(hides({{.op = select, .a = 3, .b = 1, .c = 1}})) << "there is no dot";
+  EXPECT_FALSE(hides({{.op = add, .a = 0, .b = 2}}));
+}
+
 TEST(ForwardSm90Config, TakesF32AsPairsUpTo128Columns) {
   for (int dim = 8; dim <= 136; dim += 8) {
     AttentionProblem problem = dense(1, 4, 4, 777, dim);

@@ -8,6 +8,7 @@
 #include "core/dtype.h"
 #include "gpu/attention_options.h"
 #include "gpu/gpu_test.h"
+#include "support/compare.h"
 
 namespace heddle::testing {
 namespace {
@@ -90,6 +91,8 @@ double error(const Numbers& got, const Numbers& want) {
 
 class LargeScoresOnGpu : public OnGpu {
  protected:
+  static constexpr Tolerance kTwiceNaive{.factor = 2, .floor_steps = 4, .cancellation_steps = 0};
+
   struct Run {
     Inputs inputs;
     Results results;
@@ -244,6 +247,96 @@ TEST_F(LargeScoresOnGpu, DotsOfAnySizeAreWeighed) {
       EXPECT_LE(error(run.results.*of, want.*of), allowed * unit)
           << name << " of " << shape << ", size " << size;
     }
+  });
+}
+
+/// What makes scores of dot products.
+enum class Score {
+  hidden_by_booleans,
+  negated,
+  of_positions,
+  times_numbers_of_heads,
+  positive_part
+};
+
+/// The score_mod, or what else, that makes them; `cells` are [head, row, key].
+void make_scores(Score kind, Program& program, Random& random, const Dims& cells,
+                 graph::AttentionAttributes& a) {
+  if (kind == Score::negated) a.attn_scale = -*a.attn_scale;
+  if (kind == Score::of_positions) a.alibi_mask = true, a.right_bound = 0;
+  graph::ScoreModifier modifier;
+  const auto score = [&] {
+    const TensorId id = program.add("score", DataType::f32, cells);
+    program.graph[id].is_virtual = true;
+    return id;
+  };
+  const auto constant = [&](double value) {
+    const TensorId id = program.add("constant", DataType::f32, {1, 1, 1, 1});
+    program.graph[id].constant = value;
+    return id;
+  };
+  modifier.score_in = score(), modifier.score_out = score();
+  const auto is = [&](graph::PointwiseMode mode, std::vector<TensorId> inputs) {
+    modifier.ops.push_back({mode, std::move(inputs), modifier.score_out, 0, ""});
+    a.score_mod = modifier;
+  };
+  if (kind == Score::hidden_by_booleans) {
+    const TensorId mask = program.add("mask", DataType::boolean, {1, 1, cells[2], cells[3]});
+    program.allocate(mask);
+    for (int64_t i = 0; i < cells[2]; ++i)
+      for (int64_t j = 0; j < cells[3]; ++j)
+        program.set(mask, i != 5 && random.chance(0.7) ? 1 : 0, 0, 0, i, j);
+    is(graph::PointwiseMode::binary_select, {mask, modifier.score_in, constant(-HUGE_VAL)});
+  } else if (kind == Score::times_numbers_of_heads) {
+    const TensorId factor = program.add("factor", DataType::f32, {1, cells[1], 1, 1});
+    program.allocate(factor);
+    program.fill(factor, [&] { return random.uniform(0.5, 2); });
+    is(graph::PointwiseMode::mul, {modifier.score_in, factor});
+  } else if (kind == Score::positive_part) {
+    is(graph::PointwiseMode::max, {modifier.score_in, constant(0)});
+  }
+}
+
+// One multiply-add takes such scores to their exponents.
+TEST_F(LargeScoresOnGpu, OtherScoresOfAnySizeAreWeighedWithoutStatistics) {
+  struct Case {
+    Shape shape;
+    Score score;
+    double size;
+  };
+  std::vector<Case> cases;
+  for (DataType dtype : {DataType::bf16, DataType::f32})
+    for (int64_t head_dim : {64, 128, 192})
+      for (Score score : {Score::hidden_by_booleans, Score::negated, Score::of_positions,
+                          Score::times_numbers_of_heads, Score::positive_part})
+        for (double size : {1e6, 1e9, 1e30})
+          if (dtype == DataType::bf16 || head_dim < 192)
+            cases.push_back({{dtype, 200, head_dim}, score, size});
+  at_once(static_cast<int64_t>(cases.size()), [&](int64_t n) {
+    const auto& [shape, score, size] = cases[static_cast<size_t>(n)];
+    Program program;
+    program.graph.io_dtype = shape.dtype;
+    program.graph.intermediate_dtype = program.graph.compute_dtype = DataType::f32;
+    Random random(static_cast<uint64_t>(n));
+    const Dims dims{1, kHeads, shape.length, shape.head_dim};
+    const auto input = [&](const char* name, double factor) {
+      const TensorId id = program.add(name, shape.dtype, dims);
+      program.allocate(id);
+      program.fill(id, [&] { return factor * random.normal(); });
+      return id;
+    };
+    graph::Sdpa op;
+    op.attention.attn_scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
+    make_scores(score, program, random, {1, kHeads, shape.length, shape.length}, op.attention);
+    op.q = input("q", size), op.k = input("k", 1), op.v = input("v", 1);
+    op.o = program.add("o", shape.dtype, dims);
+    program.allocate(op.o);
+    program.graph.nodes = {{"attention", op}};
+    Built built = build(std::move(program));
+    ASSERT_TRUE(built.executable.is_ok()) << built.executable.status().message();
+    execute(built);
+    EXPECT_TRUE(matches_reference(built.program, shape.dtype, kTwiceNaive))
+        << shape << ", size " << size << ", score " << static_cast<int>(score);
   });
 }
 

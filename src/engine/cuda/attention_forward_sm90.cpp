@@ -208,6 +208,7 @@ Result<ForwardSm90Config> kernel_config(const AttentionStructure& structure,
   if (config.row_max) config.slack = 0;
   config.input_is_log2 = structure.softmax_input_is_log2;
   config.has_score = !structure.score.is_identity();
+  config.only_hides = only_hides(structure.score);
   config.dropout = dropout_of(structure.dropout.kind);
   if (structure.q_rope) {
     config.rope_dim = structure.q_rope->rope_dim;

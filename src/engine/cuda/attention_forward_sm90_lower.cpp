@@ -206,7 +206,7 @@ void fill_rotations(ParameterBlock& block, attention::RotationArguments& p,
   p.position_row_stride = rope.positions_per_row ? stride(rope.positions, 2) : 0;
 }
 
-/// Of plain scores.
+/// Of scores that are dots.
 attention::DotUnits dot_units(double scale, const ForwardSm90Config& config) {
   attention::DotUnits units;
   units.scale = static_cast<float>(scale) * (config.input_is_log2 ? 1.0f : attention::kLog2E);
@@ -284,7 +284,7 @@ Result<Lowering> lower_with_rotated_keys(const AttentionProblem& given, const Ta
                      .total = static_cast<int>(tiles),
                      .counter = nullptr,
                      .claim = 0};
-  if (config.is_plain()) arguments.dots = dot_units(sizes.scale, config);
+  if (config.has_dots()) arguments.dots = dot_units(sizes.scale, config);
   if (config.tiled_operand != kAbsent) {
     arguments.tiled = score_tile_arguments(sizes, config.tiled_operand);
     planned.tiled_shape = map_shape(structure, sizes, config.tiled_operand, config.tile_m());

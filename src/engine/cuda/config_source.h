@@ -46,6 +46,7 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("row_max", c.row_max, "row maximum");
   visit("input_is_log2", c.input_is_log2, "base 2");
   visit("has_score", c.has_score, "score expression");
+  visit("only_hides", c.only_hides);
   visit("dropout", c.dropout);
   visit("tiled", c.tiled);
   visit("tiled_element", c.tiled_element);

@@ -196,9 +196,27 @@ bool only_scales(const problem::ScoreExpression& expression, int32_t value) {
 
 }  // namespace
 
+bool only_hides(const problem::ScoreExpression& expression) {
+  std::vector<bool> reads_dot, is_dot_or_hidden;
+  for (const ScoreNode& node : expression.nodes) {
+    const auto of = [](const std::vector<bool>& nodes, int32_t n) {
+      return n >= 0 && nodes[static_cast<size_t>(n)];
+    };
+    reads_dot.push_back(node.op == ScoreOp::dot || of(reads_dot, node.a) || of(reads_dot, node.b) ||
+                        of(reads_dot, node.c));
+    is_dot_or_hidden.push_back(node.op == ScoreOp::dot ||
+                               (node.op == ScoreOp::constant && node.value == -HUGE_VAL) ||
+                               (node.op == ScoreOp::select && !of(reads_dot, node.a) &&
+                                of(is_dot_or_hidden, node.b) && of(is_dot_or_hidden, node.c)));
+  }
+  const auto root = static_cast<size_t>(expression.root);
+  return reads_dot[root] && is_dot_or_hidden[root];
+}
+
 bool may_have_finite_mask_rows(const problem::ScoreExpression& expression,
                                const AttentionStructure& structure,
                                const problem::AttentionFacts* facts) {
+  if (only_hides(expression)) return false;
   for (size_t n = 0; n < expression.nodes.size(); ++n) {
     const ScoreNode& node = expression.nodes[n];
     if (node.op == ScoreOp::constant && std::isfinite(node.value) &&

@@ -37,6 +37,10 @@ std::string score_source(const std::string& name, const problem::ScoreExpression
                          const problem::AttentionFacts* facts = nullptr,
                          problem::OperandId tiled = problem::kAbsent);
 
+/// Whether the value is the dot product, or -inf where other things than dots say so: then it has
+/// whatever unit the dot has.
+bool only_hides(const problem::ScoreExpression& expression);
+
 /// Whether a whole row may be as low as a number that stands for -inf: one that the expression
 /// has, or that an operand brings. One number of a head's that only scales hides nothing; without
 /// `facts` none is one number.
