@@ -7,6 +7,7 @@
 
 #include "core/dtype.h"
 #include "gpu/attention_options.h"
+#include "gpu/attention_program.h"
 #include "gpu/gpu_test.h"
 #include "support/compare.h"
 
@@ -300,7 +301,7 @@ void make_scores(Score kind, Program& program, Random& random, const Dims& cells
 // One multiply-add takes such scores to their exponents.
 TEST_F(LargeScoresOnGpu, OtherScoresOfAnySizeAreWeighedWithoutStatistics) {
   struct Case {
-    Shape shape;
+    AttentionShape shape;
     Score score;
     double size;
   };
@@ -311,32 +312,21 @@ TEST_F(LargeScoresOnGpu, OtherScoresOfAnySizeAreWeighedWithoutStatistics) {
                           Score::times_numbers_of_heads, Score::positive_part})
         for (double size : {1e6, 1e9, 1e30})
           if (dtype == DataType::bf16 || head_dim < 192)
-            cases.push_back({{dtype, 200, head_dim}, score, size});
+            cases.push_back({{dtype, kHeads, 200, 200, head_dim}, score, size});
   at_once(static_cast<int64_t>(cases.size()), [&](int64_t n) {
-    const auto& [shape, score, size] = cases[static_cast<size_t>(n)];
-    Program program;
-    program.graph.io_dtype = shape.dtype;
-    program.graph.intermediate_dtype = program.graph.compute_dtype = DataType::f32;
-    Random random(static_cast<uint64_t>(n));
-    const Dims dims{1, kHeads, shape.length, shape.head_dim};
-    const auto input = [&](const char* name, double factor) {
-      const TensorId id = program.add(name, shape.dtype, dims);
-      program.allocate(id);
-      program.fill(id, [&] { return factor * random.normal(); });
-      return id;
+    const Case& one = cases[static_cast<size_t>(n)];
+    const auto change = [&](Program& program, graph::AttentionAttributes& a) {
+      Random random(static_cast<uint64_t>(n));
+      make_scores(one.score, program, random, one.shape.cells(), a);
     };
-    graph::Sdpa op;
-    op.attention.attn_scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
-    make_scores(score, program, random, {1, kHeads, shape.length, shape.length}, op.attention);
-    op.q = input("q", size), op.k = input("k", 1), op.v = input("v", 1);
-    op.o = program.add("o", shape.dtype, dims);
-    program.allocate(op.o);
-    program.graph.nodes = {{"attention", op}};
-    Built built = build(std::move(program));
+    const auto value = [&](Input input, int64_t, double normal) {
+      return input == Input::q ? one.size * normal : normal;
+    };
+    Built built = build(attention_program(one.shape, change, value, false));
     ASSERT_TRUE(built.executable.is_ok()) << built.executable.status().message();
     execute(built);
-    EXPECT_TRUE(matches_reference(built.program, shape.dtype, kTwiceNaive))
-        << shape << ", size " << size << ", score " << static_cast<int>(score);
+    EXPECT_TRUE(matches_reference(built.program, one.shape.dtype, kTwiceNaive))
+        << one.shape << ", size " << one.size << ", score " << static_cast<int>(one.score);
   });
 }
 
