@@ -160,6 +160,7 @@ defmodule Heddle.DefnTest do
     assert_raise Error, ~r/k is f32 of {1, 3, 2, 5}/, attention.(x, traced(Draw.tensor({1, 3, 2, 5})), x, [])
     assert_raise Error, ~r/q is f64 of/, attention.(traced(Draw.tensor({1, 3, 2, 4}, :f64)), x, x, [])
     assert_raise Error, ~r/v is of Nx's type {:c, 64}/, attention.(x, x, %{x | type: {:c, 64}}, [])
+    assert_raise Error, ~r/k is vectorized along/, attention.(x, %{x | vectorized_axes: [a: 1]}, x, [])
 
     # A template that another machine made.
     [out_of_forward, lse] = for shape <- [{1, 3, 2, 4}, {1, 2, 3}], do: Nx.template(shape, {:f, 32})

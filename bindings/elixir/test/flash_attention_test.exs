@@ -132,6 +132,23 @@ defmodule Heddle.FlashAttentionTest do
              expected
   end
 
+  test "rows without keys: output and log-sum-exp, with sinks and without", c do
+    sinks = Draw.tensor({4})
+    # Of entry 0 no row has a key, and rows 2 to 5 of entry 1 are none.
+    options = [causal: false, kv_lengths: [0, 9], q_lengths: [6, 2]]
+    {output, lse} = FlashAttention.forward_with_states!(c.q, c.k, c.v, [sinks: sinks] ++ options)
+    {_, without} = FlashAttention.forward_with_states!(c.q, c.k, c.v, options)
+    assert Tensor.to_list(output) |> Enum.take(6 * 4 * 5) |> Enum.all?(&(&1 == 0.0))
+    rows = fn lse -> lse |> Tensor.to_list() |> Enum.chunk_every(6) end
+    assert Enum.take(rows.(lse), 4) == for(sink <- Tensor.to_list(sinks), do: List.duplicate(sink, 6))
+    assert Enum.take(rows.(without), 4) == List.duplicate(List.duplicate(:neg_infinity, 6), 4)
+
+    for of_head <- Enum.drop(rows.(lse), 4) do
+      assert Enum.drop(of_head, 2) == List.duplicate(:neg_infinity, 4)
+      assert Enum.all?(Enum.take(of_head, 2), &is_float/1)
+    end
+  end
+
   test "dropout is drawn by seed and offset", c do
     of = fn options -> FlashAttention.forward!(c.q, c.k, c.v, [dropout: 0.5] ++ options) end
     assert of.(seed: 1) == of.(seed: 1, offset: 0)

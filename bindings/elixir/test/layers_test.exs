@@ -41,6 +41,10 @@ defmodule Heddle.LayersTest do
     assert sentence(Rope.table(0, 8)) =~ "positions is 0"
     assert sentence(Rope.table(4, 7)) =~ "rope_dim is 7, expected an even"
     assert sentence(Rope.table(4, 8, base: 0)) =~ "base is 0, expected"
+
+    assert sentence(Rope.table(1000, 640, base: 1.0e-307)) =~
+             "base is 1.0e-307, expected a number from 1.0e-18"
+
     assert sentence(Rope.table(4, 8, base: Bitwise.bsl(1, 2000))) =~ "base is 114813"
     assert sentence(Rope.table(4, 8, pairing: 2)) =~ "pairing is 2, expected"
     assert sentence(Rope.table(4, 8, bas: 2)) =~ "expected a keyword list of [:base, :pairing, :leading]"

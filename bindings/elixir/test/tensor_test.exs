@@ -1,7 +1,7 @@
 defmodule Heddle.TensorTest do
   use ExUnit.Case, async: true
 
-  alias Heddle.{Error, Tensor}
+  alias Heddle.{Draw, Error, Tensor}
 
   defp sentence({:error, %Error{status: :invalid_value, message: message}}), do: message
 
@@ -73,7 +73,7 @@ defmodule Heddle.TensorTest do
   end
 
   test "a tensor of Nx is taken and given" do
-    x = Heddle.Draw.tensor({1, 4, 2, 8})
+    x = Draw.tensor({1, 4, 2, 8})
     nx = Nx.reshape(Nx.from_binary(x.data, {:f, 32}), x.shape)
     {:ok, output, logsumexp} = Heddle.FlashAttention.forward_with_states(x, x, x)
     {:ok, of_nx, lse_of_nx} = Heddle.FlashAttention.forward_with_states(nx, nx, nx)
@@ -85,5 +85,19 @@ defmodule Heddle.TensorTest do
 
     assert sentence(Heddle.FlashAttention.forward(Nx.from_binary(<<0::128>>, {:c, 64}), nx, nx)) ==
              "q is of Nx's type {:c, 64}, which Heddle does not have."
+  end
+
+  # The shape of one says nothing of its vectorized axes. A packed tensor may be longer than its offsets say, so that such a
+  # one would be read as its first entry alone.
+  test "a vectorized tensor of Nx is refused" do
+    entry = Draw.tensor({3, 2, 8})
+    nx = Nx.reshape(Nx.from_binary(entry.data, {:f, 32}), entry.shape)
+    both = %{nx | data: entry.data <> entry.data, vectorized_axes: [entries: 2]}
+
+    assert sentence(Heddle.FlashAttention.forward(both, both, both, offsets: [0, 3])) ==
+             "q is vectorized along [:entries], expected a tensor without vectorized axes, as Nx.devectorize/2 gives it."
+
+    assert sentence(Heddle.FlashAttention.forward(nx, both, nx, offsets: [0, 3])) =~ "k is vectorized"
+    assert sentence(Tensor.upload(both, :cpu)) =~ "The tensor is vectorized along [:entries]"
   end
 end

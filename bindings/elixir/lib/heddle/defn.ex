@@ -31,7 +31,7 @@ if match?({:module, _}, Code.ensure_compiled(Nx)) and function_exported?(Nx, :bl
     defp traced(q, k, v, options) do
       rows =
         Enum.zip_with([q, k, v], ["q", "k", "v"], fn x, name ->
-          {x.shape, Error.bang(Tensor.of_nx_type(x.type, name))}
+          {x.shape, Error.bang(Tensor.type_of_nx(x, name))}
         end)
 
       forward = %Block{pass: :forward, options: options}

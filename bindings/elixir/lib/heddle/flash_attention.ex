@@ -42,7 +42,8 @@ defmodule Heddle.FlashAttention do
     * `device` - where the call runs, `:cpu` or `:cuda`; by default where resident tensors (`Heddle.Tensor.upload/2`) are,
       else `:cpu`. Resident tensors have to be there; those that are not resident are brought, at each call.
 
-  A row that sees no key has an output of 0, a log-sum-exp of minus infinity and no gradients.
+  A row that sees no key has an output of 0 and no gradients; its log-sum-exp is minus infinity, or that of its sink alone. One
+  past its entry's length has minus infinity.
 
   Everything that is wrong is `{:error, %Heddle.Error{}}`; the bang forms raise it. Where q is an `Nx.Tensor` or a resident
   tensor, results are such. Several processes may call at once; a call of more than some microseconds runs on a dirty

@@ -62,8 +62,9 @@ defmodule Heddle.Rope do
       not (is_integer(rope_dim) and rope_dim > 0 and rem(rope_dim, 2) == 0) ->
         Error.invalid("rope_dim is #{Tensor.brief(rope_dim)}, expected an even integer of at least 2.")
 
-      not (is_number(base) and base > 0 and base < 1.0e300) ->
-        Error.invalid("base is #{Tensor.brief(base)}, expected a number above 0 that a float can be.")
+      # Of a smaller one the angles outgrow floats.
+      not (is_number(base) and base >= 1.0e-18 and base < 1.0e300) ->
+        Error.invalid("base is #{Tensor.brief(base)}, expected a number from 1.0e-18 to less than 1.0e300.")
 
       pairing not in [:halves, :interleaved] ->
         Error.invalid("pairing is #{Tensor.brief(pairing)}, expected :halves or :interleaved.")

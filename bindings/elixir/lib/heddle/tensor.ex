@@ -234,7 +234,7 @@ defmodule Heddle.Tensor do
   def from(%{__struct__: Nx.Tensor} = tensor, name) do
     nx = nx()
 
-    with {:ok, type} <- of_nx_type(nx.type(tensor), name) do
+    with {:ok, type} <- type_of_nx(tensor, name) do
       shape = nx.shape(tensor)
       data = Pointer.memory(tensor, Tuple.product(shape) * bytes(type)) || nx.to_binary(tensor)
       {:ok, %__MODULE__{data: data, shape: shape, type: type}}
@@ -256,6 +256,18 @@ defmodule Heddle.Tensor do
   @doc false
   @spec nx_type(type) :: {atom, pos_integer}
   def nx_type(type), do: Map.fetch!(@to_nx, type)
+
+  @doc false
+  # A vectorized tensor's shape is that of an entry, its binary that of all.
+  @spec type_of_nx(struct, String.t()) :: {:ok, type} | {:error, Error.t()}
+  def type_of_nx(%{vectorized_axes: [_ | _] = axes}, name),
+    do:
+      Error.invalid(
+        "#{name} is vectorized along #{inspect(Keyword.keys(axes))}, expected a tensor without vectorized axes, as " <>
+          "Nx.devectorize/2 gives it."
+      )
+
+  def type_of_nx(tensor, name), do: of_nx_type(tensor.type, name)
 
   @doc false
   @spec of_nx_type({atom, pos_integer}, String.t()) :: {:ok, type} | {:error, Error.t()}

@@ -1,7 +1,7 @@
 unless Code.ensure_loaded?(Nx) do
   defmodule Nx.Tensor do
     @moduledoc "Stands in for Nx's where Nx is not: what Heddle asks of a tensor, and nothing else."
-    defstruct [:data, :type, :shape]
+    defstruct [:data, :type, :shape, vectorized_axes: []]
   end
 
   defmodule Nx.Pointer do
