@@ -209,6 +209,14 @@ def test_vmap():
             close(one, right)
 
 
+def test_vmap_of_no_entries():
+    x = drawn(0, B, T, N, H)
+    for call in (lambda x: heddle.torch.attention(x, x, x), heddle.torch.rope, lambda x: heddle.torch.rms_norm(x, torch.ones(H))):
+        found = torch.vmap(call)(x)
+        assert found.shape == x.shape and found.dtype == x.dtype
+    assert torch.vmap(heddle.torch.rope, in_dims=2, out_dims=1)(x.movedim(0, 2)).shape == (B, 0, T, N, H)
+
+
 OPS = {"attention": lambda x: heddle.torch.attention(x, x, x, causal=True), "rope": heddle.torch.rope,
        "rms_norm": lambda x: heddle.torch.rms_norm(x, torch.ones(H)),
        "layer_norm": lambda x: heddle.torch.layer_norm(x, torch.ones(H), torch.zeros(H))}
@@ -252,6 +260,33 @@ def test_numbers_whose_sign_is_still_to_be_changed(change):
     with heddle.torch.enable():
         found = functional.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (turned, k, v)), enable_gqa=True)
     close(found.transpose(1, 2), formula(turned.resolve_neg(), k, v)[0])
+
+
+@pytest.mark.skipif(torch.get_default_device().type != "cpu", reason="memory of a GPU is torch's own")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_operands_that_lie_at_no_whole_elements(dtype):
+    """torch.frombuffer takes any address; strides are kept, those of rows with gaps and of columns too."""
+    def moved(x, *order):
+        lies = x.detach().permute(order).contiguous()
+        there = torch.frombuffer(bytearray(b"\0" + lies.numpy().tobytes()), dtype=dtype, offset=1).reshape(lies.shape)
+        return there.permute([order.index(n) for n in range(len(order))]).requires_grad_()
+
+    q, k, v = rows(dtype)
+    operands = moved(q, 0, 1, 2, 3), moved(k, 2, 1, 0, 3), moved(v, 3, 0, 1, 2)
+    assert all(x.data_ptr() % x.element_size() for x in operands)
+    bias = moved(drawn(N, T, S, dtype=dtype), 2, 0, 1)
+    weight = drawn(B, T, N, D, dtype=dtype, grad=False)
+    expected = formula(q, k, v, bias=bias)[0]
+    of_truth = torch.autograd.grad((expected * weight).sum(), (q, k, v, bias))
+    found = heddle.torch.attention(*operands, bias=bias)
+    close(found, expected)
+    for one, right in zip(torch.autograd.grad((found * weight).sum(), (*operands, bias)), of_truth, strict=True):
+        close(one, right)
+    close(heddle.torch.rope(operands[0]), heddle.torch.rope(q))
+    close(heddle.torch.rms_norm(operands[0], torch.ones(H)), heddle.torch.rms_norm(q, torch.ones(H)))
+    with heddle.torch.enable(), torch.no_grad():
+        found = functional.scaled_dot_product_attention(*(x.transpose(1, 2) for x in operands), enable_gqa=True)
+    close(found.transpose(1, 2), formula(q, k, v)[0])
 
 
 def test_gradients_without_memory():

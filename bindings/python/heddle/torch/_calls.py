@@ -6,7 +6,7 @@ from functools import wraps
 
 import torch
 
-from heddle.arrays import _new
+from heddle.arrays import _memory, _new
 from heddle.arrays._calls import KEPT, Inputs, Ready, cached
 from heddle.arrays._dtypes import WORDS, torch_dtype
 from heddle.torch import _internals
@@ -71,12 +71,24 @@ def run(ready: Ready, tensors: Sequence[torch.Tensor]) -> None:
     """Runs a plan on operands and then results, on the current stream of their device, which is current (`current`)."""
     device, size = tensors[0].device, ready.workspace_bytes
     addresses = [tensor.data_ptr() for tensor in tensors]
+    if any([address & 7 for address in addresses]):
+        tensors = [_at_whole_elements(tensor) for tensor in tensors]
+        addresses = [tensor.data_ptr() for tensor in tensors]
     if device.type == "cpu" and size <= _new.MOST_OF_A_THREAD:
         ready(addresses, _new.of_this_thread(size))
         return
     stream = torch.cuda.current_stream(device).cuda_stream or None if device.type == "cuda" else None
     workspace = torch.empty(size, dtype=torch.uint8, device=device) if size else None
     ready(addresses, None if workspace is None else workspace.data_ptr(), stream)
+
+
+def _at_whole_elements(tensor):
+    """The tensor, or one of its strides elsewhere: torch.frombuffer takes any address."""
+    if tensor.data_ptr() % tensor.element_size() == 0:
+        return tensor
+    reach = _memory.span(tensor.shape, tensor.stride())
+    memory = tensor.detach().as_strided((reach,), (1,)).clone()
+    return memory.as_strided(tensor.shape, tensor.stride())
 
 
 def gradient(op: str, given: torch.Tensor) -> torch.Tensor:
@@ -93,13 +105,17 @@ def one_by_one(operator: torch.library.CustomOpDef) -> None:
         def entry(argument, dim, n):
             if isinstance(argument, list):
                 return [entry(one, of_one, n) for one, of_one in zip(argument, dim, strict=True)]
-            return argument if dim is None else argument.select(dim, n)
+            if dim is None:
+                return argument
+            if info.batch_size == 0:  # an entry that says the results' shapes
+                return argument.new_zeros(argument.shape[:dim] + argument.shape[dim + 1:])
+            return argument.select(dim, n)
 
         found = [operator(*(entry(one, dim, n) for one, dim in zip(arguments, in_dims, strict=True)))
-                 for n in range(info.batch_size)]
+                 for n in range(max(info.batch_size, 1))]
         if isinstance(found[0], torch.Tensor):
-            return torch.stack(found), 0
-        stacked = [torch.stack(entries) for entries in zip(*found, strict=True)]
+            return torch.stack(found)[:info.batch_size], 0
+        stacked = [torch.stack(entries)[:info.batch_size] for entries in zip(*found, strict=True)]
         return type(found[0])(stacked), type(found[0])([0] * len(stacked))
 
     operator.register_vmap(rule)
