@@ -1,3 +1,4 @@
+#include <cfloat>
 #include <cmath>
 
 #include "graph/rules.h"
@@ -65,9 +66,11 @@ Status validate_rope(const Rules& rules, Rope& op) {
                       "rope_dim is {}, expected an even number from 0 (all) to the head dim {}",
                       op.rope_dim, x[3]);
   }
-  if (!std::isfinite(op.output_scale)) {
-    return rules.fail(Code::invalid_value, "output_scale is {}, expected a finite number",
-                      op.output_scale);
+  // It is computed with in f32 but beside f64, where infinity times a column of 0 would be NaN.
+  const bool is_f64 = *rules[op.x].dtype == DataType::f64;
+  if (!(std::fabs(op.output_scale) <= (is_f64 ? DBL_MAX : FLT_MAX))) {
+    return rules.fail(Code::invalid_value, "output_scale is {}, expected a finite number{}",
+                      op.output_scale, is_f64 ? "" : " of f32");
   }
 
   const int64_t rope_dim = op.rope_dim == 0 ? x[3] : op.rope_dim;

@@ -38,6 +38,8 @@ INSTANTIATE_TEST_SUITE_P(
                "has 63 rows, expected at least 64"},
         Broken{"scale", samples::rope, WHEN(ROPE.output_scale = std::nan("")), IV,
                "output_scale is nan"},
+        Broken{"scale of f64", samples::rope, WHEN(ROPE.output_scale = 1e39), IV,
+               "output_scale is 1e+39, expected a finite number of f32"},
         Broken{"y dims", samples::rope, WHEN(g[ROPE.y].dims = {2, 8, 64, 16}), IV,
                "expected [2, 8, 64, 32]"},
         Broken{"angles and tables", samples::rope,

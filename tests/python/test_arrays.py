@@ -133,6 +133,16 @@ def test_arrays_of_a_file_may_lie_anywhere_in_it(tmp_path):
     np.testing.assert_array_equal(heddle.rope(q, angles, positions=odd), heddle.rope(q, angles))
 
 
+def test_matrices_of_numpy_are_arrays():
+    """Whose product by `*` is of another kind; one column is normalised by NumPy."""
+    x = drawn(5, 1)
+    for op in (heddle.rms_norm, heddle.layer_norm):
+        np.testing.assert_array_equal(op(np.matrix(x), np.ones(1, np.float32)), op(x, np.ones(1, np.float32)))
+    q, k, v = rows()
+    mask = np.arange(T * S).reshape(T, S) % 3 > 0
+    np.testing.assert_array_equal(heddle.attention(q, k, v, mask=np.matrix(mask)), heddle.attention(q, k, v, mask=mask))
+
+
 def test_attention_of_nothing():
     q, k, v = rows()
     o, lse = heddle.attention(q, k[:, :0], v[:, :0], sink=SINK, return_lse=True)
@@ -202,7 +212,9 @@ def test_dropout_drops_its_share_and_is_repeatable():
     ({"window": (1, 2, 3)}, TypeError, "attention: window is .1, 2, 3., expected an int or a pair"),
     ({"scale": "big"}, TypeError, "attention: scale is of type str, expected a number"),
     ({"scale": np.inf}, ValueError, "attention: scale is inf, expected a finite number"),
-    ({"soft_cap": 0}, ValueError, "attention: soft_cap is 0.0, expected a number above 0"),
+    ({"soft_cap": 0}, ValueError, "attention: soft_cap is 0.0, expected a number from 1e-30 to 1e30"),
+    ({"soft_cap": 1e-40}, ValueError, "attention: soft_cap is 1e-40, expected a number from 1e-30 to 1e30"),
+    ({"soft_cap": 1e39}, ValueError, r"attention: soft_cap is 1e.39, expected a number from 1e-30 to 1e30"),
     ({"dropout": 0.5}, TypeError, "attention: dropout is float, expected .probability, seed."),
     ({"dropout": (1, 3)}, ValueError, "dropout's probability is 1.0, expected at least 0 and less than 1"),
     ({"dropout": (0.5, 1.5)}, TypeError, "dropout's seed is of type float, expected an int"),
@@ -279,7 +291,9 @@ def test_rope(options, angles, how, dtype):
     ({"rope_dim": 5}, ValueError, "rope: rope_dim is 5, expected an even number from 2 to the head dim 16"),
     ({"leading": 1}, TypeError, "rope: leading is int, expected True or False"),
     ({"leading": None}, TypeError, "rope: leading is NoneType, expected True or False"),
-    ({"base": 0}, ValueError, "rope: base is 0, expected a number above 0"),
+    ({"base": 0}, ValueError, "rope: base is 0.0, expected a number of at least 1e-18"),
+    ({"base": 1e-300}, ValueError, "rope: base is 1e-300, expected a number of at least 1e-18"),
+    ({"output_scale": 1e39}, ValueError, r"output_scale is 1e.39, expected a finite number of f32"),
     ({"pairing": "pairs"}, ValueError, "rope: pairing is 'pairs', expected 'halves' or 'interleaved'"),
 ])
 def test_rope_refuses_in_sentences(change, error, sentence):

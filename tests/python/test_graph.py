@@ -80,6 +80,7 @@ def added(graph, what):
     (lambda g: g.tensor("x", ragged_offset=7), TypeError, "A ragged offset is of type int, expected a Tensor"),
     (lambda g: g.node("sdpa", score_mod=added(g, 3)), TypeError, "An input of 'add' is of type int, expected a Tensor"),
     (lambda g: g.tensor("x", constant="one"), TypeError, "A constant is of type str, expected a number"),
+    (lambda g: g.tensor("x", constant=10**400), ValueError, "A constant is an int of 1329 bits, expected a number that a float"),
     (lambda g: g.tensor("x", 5), TypeError, "Dims are of type int, expected a sequence of ints"),
     (lambda g: g.tensor("x\0y"), ValueError, "expected no null character"),
     (lambda g: g.node("sdpa", diagonal_alignment="top_left\0"), ValueError, "expected no null character"),

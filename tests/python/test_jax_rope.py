@@ -138,6 +138,7 @@ def test_refusals():
         (ValueError, "x has shape (9, 16), expected BTNH or TNH", (x[0, :, 0],), {}),
         (TypeError, "x has dtype int32", (x.astype(jnp.int32),), {}),
         (ValueError, "layout is 'NTHB', expected 'BTNH' or 'BNTH'", (x,), {"layout": "NTHB"}),
+        (ValueError, "base is 1e-300, expected a number of at least 1e-18", (x,), {"base": 1e-300}),
         (ValueError, "angles has shape (9, 16), expected [P, 8], half of rope_dim", (x, jnp.zeros((9, 16))), {}),
         (ValueError, "angles has 8 rows, expected at least 9, the length of x", (x, jnp.zeros((8, 8))), {}),
         (ValueError, "angles has no rows", (x, jnp.zeros((0, 8))), {"positions": jnp.zeros(9, jnp.int32)}),

@@ -192,6 +192,8 @@ def _text(what, value):
 def _number(what, value):
     try:
         return float(value)
+    except OverflowError:
+        raise ValueError(f"{what} is an int of {value.bit_length()} bits, expected a number that a float holds.") from None
     except (TypeError, ValueError):
         raise TypeError(f"{what} is of type {type(value).__name__}, expected a number.") from None
 

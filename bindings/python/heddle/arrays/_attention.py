@@ -35,7 +35,7 @@ def attention(q: object, k: object, v: object, *, bias: object = None, mask: obj
         i + kv_length - q_length.
       window: query i sees keys i - left to i + right (both shifted as causal is); a single int is both, None is no limit.
       scale: a number; default 1/sqrt(H).
-      soft_cap: c makes of a score x c * tanh(x / c).
+      soft_cap: c makes of a score x c * tanh(x / c); from 1e-30 to 1e30.
       dropout: (probability, seed) or (probability, seed, offset): each weight is dropped with that probability, the rest
         scaled by 1/(1 - probability). seed and offset are integers.
       sink: `[N]`, one more logit in each row's denominator, without a value.

@@ -284,12 +284,17 @@ def config(dim: int, *, causal: object, window: object, scale: object, soft_cap:
     scale = max(dim, 1)**-0.5 if scale is None else _finite("scale", scale)
     if soft_cap is not None:
         soft_cap = _finite("soft_cap", soft_cap)
-        if soft_cap <= 0:
-            raise ValueError(f"{OP}: soft_cap is {soft_cap}, expected a number above 0.")
+        check_soft_cap(OP, soft_cap)
     probability = _finite("dropout's probability", probability)
     if not 0 <= probability < 1:
         raise ValueError(f"{OP}: dropout's probability is {probability}, expected at least 0 and less than 1.")
     return Config(scale, soft_cap, left, right, bottom_right, probability, _calls.flag(OP, "deterministic", deterministic))
+
+
+def check_soft_cap(op: str, soft_cap: float) -> None:
+    """Raises ValueError unless the cap and its inverse are numbers of f32: an infinite one would make NaN of a score."""
+    if not 1e-30 <= soft_cap <= 1e30:
+        raise ValueError(f"{op}: soft_cap is {soft_cap}, expected a number from 1e-30 to 1e30.")
 
 
 def split_dropout(given: object) -> tuple:

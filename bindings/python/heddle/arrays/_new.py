@@ -59,7 +59,8 @@ def _makes_none(what, sample):
 
 
 def dense(what, array):
-    """An array without gaps, row major and at an address of whole elements: a copy, unless it lies so.
+    """An array without gaps, row major and at an address of whole elements: a copy, unless it lies so. It is of no subclass: a
+    product of two of NumPy's matrices would be none of elements.
 
     Raises TypeError, about `what`, for a library that cannot make one.
     """
@@ -69,7 +70,7 @@ def dense(what, array):
     try:
         if numpy is None:
             import numpy
-        return numpy.require(array if isinstance(array, numpy.ndarray) else numpy.from_dlpack(array), requirements="CA")
+        return numpy.require(array if isinstance(array, numpy.ndarray) else numpy.from_dlpack(array), requirements="CAE")
     except (ImportError, BufferError, RuntimeError, TypeError) as error:
         raise TypeError(f"{what} has rows that do not lie element beside element, and NumPy copies no such array of {library}: "
                         f"{error}") from None

@@ -21,7 +21,7 @@ def rope(x: object, angles: object = None, *, positions: object = None, base: fl
       angles: float32 `[P, rope_dim / 2]`, in radians: row p is for position p, P at least T (or above every position).
         Default: position * base^(-2 j / rope_dim).
       positions: int32 or int64 of `[T]` or `[B, T]`, the position of each row; default 0, 1, 2, ...
-      base: of the default angles.
+      base: of the default angles; at least 1e-18.
       rope_dim: even, at most H; default H. The other columns are only scaled.
       leading: the first rope_dim columns are rotated, as GPT-NeoX, GPT-J and Phi do, in place of the last.
       output_scale: multiplies the result.

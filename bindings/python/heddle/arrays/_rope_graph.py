@@ -28,6 +28,12 @@ class Config(NamedTuple):
     batch: int  # 1 where x has none
 
 
+def check_base(base: float) -> None:
+    """Raises ValueError unless the angles of every position of 64 bits are numbers of f32: an infinite one has no cosine."""
+    if base < 1e-18:
+        raise ValueError(f"{OP}: base is {base}, expected a number of at least 1e-18.")
+
+
 def check(kinds: Mapping[str, Kind], *, base: object, rope_dim: object, leading: object, output_scale: object,
           pairing: object, layout: object) -> tuple[Config, float]:
     """The call's choices, and base. Raises TypeError or ValueError in a sentence."""
@@ -47,8 +53,7 @@ def check(kinds: Mapping[str, Kind], *, base: object, rope_dim: object, leading:
         numbers[name] = _calls.number(OP, name, given)
         if not math.isfinite(numbers[name]):
             raise ValueError(f"{OP}: {name} is {given}, expected a finite number.")
-    if numbers["base"] <= 0:
-        raise ValueError(f"{OP}: base is {base}, expected a number above 0.")
+    check_base(numbers["base"])
     if "positions" in kinds:
         positions = kinds["positions"]
         dtype_among(OP, "positions", positions, INTEGERS)

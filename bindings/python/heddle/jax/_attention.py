@@ -196,7 +196,7 @@ def attention(
         i + kv_length - q_length.
       window: query i sees keys i - left to i + right (both shifted as causal is); a single int is both, None is no limit.
       scale: a number; default 1/sqrt(H).
-      soft_cap: c makes of a score x c * tanh(x / c).
+      soft_cap: c makes of a score x c * tanh(x / c); from 1e-30 to 1e30.
       dropout: (probability, seed) or (probability, seed, offset): each weight is dropped with that probability, the rest
         scaled by 1/(1 - probability). seed is an integer or a key of jax.random, offset an integer; both may be traced.
       sink: `[N]`, one more logit in each row's denominator, without a value. Differentiable.
@@ -265,8 +265,7 @@ def attention(
     scale = rows["q"].shape[-1] ** -0.5 if scale is None else _checks.number(OP, "scale", scale)
     if soft_cap is not None:
         soft_cap = _checks.number(OP, "soft_cap", soft_cap)
-        if soft_cap <= 0:
-            raise ValueError(f"{OP}: soft_cap is {soft_cap}, expected a number above 0.")
+        _attention_graph.check_soft_cap(OP, soft_cap)
     program = None
     if score is not None:
         program, captures = _scores.traced(score, extents, wide)

@@ -45,9 +45,13 @@ def number(op, name, value):
         if jnp.issubdtype(value.dtype, jnp.complexfloating):
             raise TypeError(f"{op}: {name} has dtype {value.dtype.name}, expected a real number.")
         value = value.item()
-    if not np.isfinite(value):
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError(f"{op}: {name} is an int of {value.bit_length()} bits, expected a number that a float holds.") from None
+    if not np.isfinite(number):
         raise ValueError(f"{op}: {name} is {value}, expected a finite number.")
-    return float(value)
+    return number
 
 
 def one_of(op, name, value, allowed):

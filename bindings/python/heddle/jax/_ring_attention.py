@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
+from heddle.arrays import _attention_graph
 from heddle.jax import _attention_mesh, _checks, _compat
 from heddle.jax._attention import LAYOUTS, _bind, _check_rows, _segments
 from heddle.jax._attention_calls import STATISTICS, Config, keeps_apart, log_sum_exp
@@ -290,9 +291,9 @@ def ring_attention(
     if segment_ids is not None:
         operands["q_segments"], operands["kv_segments"] = _segments(segment_ids, extents, 4)
     scale = operands["q"].shape[-1] ** -0.5 if scale is None else _checks.number(OP, "scale", scale)
-    soft_cap = None if soft_cap is None else _checks.number(OP, "soft_cap", soft_cap)
-    if soft_cap is not None and soft_cap <= 0:
-        raise ValueError(f"{OP}: soft_cap is {soft_cap}, expected a number above 0.")
+    if soft_cap is not None:
+        soft_cap = _checks.number(OP, "soft_cap", soft_cap)
+        _attention_graph.check_soft_cap(OP, soft_cap)
     config = Config(operands=tuple(operands), layout=layout, scale=scale, soft_cap=soft_cap)
     ring = Ring(config, axis_name, causal, causal and order == "zigzag", return_lse)
     return _attend(ring, operands)

@@ -13,6 +13,7 @@ from jax.experimental.custom_partitioning import ArrayMapping, SdyShardingRule
 from jax.sharding import PartitionSpec
 from jax.typing import ArrayLike
 
+from heddle.arrays import _rope_graph
 from heddle.jax import _checks, _compat, _mesh, _primitives
 from heddle.jax._graphs import Graph, row_major
 from heddle.jax._primitives import divisible, joint, one_by_one, spec, spec_of
@@ -138,7 +139,7 @@ def rope(x: ArrayLike, angles: ArrayLike | None = None, *, positions: ArrayLike 
       angles: float32 `[P, rope_dim / 2]`, in radians: row p is for position p, P at least T (or above every position).
         Default: position * base^(-2 j / rope_dim). Not differentiated.
       positions: integers of `[T]` or `[B, T]`, the position of each row; default 0, 1, 2, ...
-      base: of the default angles.
+      base: of the default angles; at least 1e-18.
       rope_dim: even, at most H; default H. The other columns are only scaled.
       leading: the first rope_dim columns are rotated, as GPT-NeoX, GPT-J and Phi do, in place of the last.
       output_scale: multiplies the result.
@@ -167,8 +168,7 @@ def rope(x: ArrayLike, angles: ArrayLike | None = None, *, positions: ArrayLike 
     if not isinstance(rope_dim, (int, np.integer)) or rope_dim % 2 != 0 or not 0 < rope_dim <= h:
         raise ValueError(f"{OP}: rope_dim is {rope_dim}, expected an even number from 2 to the head dim {h}.")
     base, output_scale = _checks.number(OP, "base", base), _checks.number(OP, "output_scale", output_scale)
-    if base <= 0:
-        raise ValueError(f"{OP}: base is {base}, expected a number above 0.")
+    _rope_graph.check_base(base)
     config = Config(False, int(rope_dim), _checks.flag(OP, "leading", leading), output_scale, pairing, layout)
     b, length = x.shape[0], x.shape[config.length]
     if positions is not None:
