@@ -74,6 +74,14 @@ defmodule Heddle.PlanTest do
     assert sentence =~ "no_such_thing"
     assert {:error, %Error{message: sentence}} = Plan.new(5)
     assert sentence == "The graph is 5, expected a Heddle.Graph or its text form."
+
+    for dims <- [{2, 3}, %{}] do
+      assert {:error, %Error{status: :invalid_value, message: sentence}} =
+               Plan.new(Graph.tensor(Graph.new(), 1, "x", dims: dims))
+
+      assert sentence =~ "A field of the graph is #{inspect(dims)}, expected a number"
+    end
+
     assert_raise Error, fn -> Plan.new!("{") end
   end
 

@@ -49,6 +49,21 @@ defmodule Heddle.TensorTest do
     end
   end
 
+  test "numbers of 8 bits are read as numbers" do
+    # Zero, the least and the largest below normal ones, 1, the largest, and what is none.
+    e4m3 = <<0x00, 0x80, 0x01, 0x07, 0x38, 0xB9, 0x7E, 0xFE, 0x7F, 0xFF>>
+    least = :math.pow(2, -9)
+
+    assert Tensor.to_list(Tensor.new!(e4m3, {10}, :f8e4m3)) ==
+             [0.0, -0.0, least, 7 * least, 1.0, -1.125, 448.0, -448.0, :nan, :nan]
+
+    e5m2 = <<0x00, 0x01, 0x83, 0x3C, 0xBD, 0x7B, 0x7C, 0xFC, 0x7D>>
+    least = :math.pow(2, -16)
+
+    assert Tensor.to_list(Tensor.new!(e5m2, {9}, :f8e5m2)) ==
+             [0.0, least, -3 * least, 1.0, -1.25, 57_344.0, :infinity, :neg_infinity, :nan]
+  end
+
   test "what is no tensor is refused in a sentence" do
     assert sentence(Tensor.new(<<0::64>>, {2}, :f16)) == "The tensor has 8 bytes, expected 4: f16 of {2}."
     assert sentence(Tensor.new(<<>>, {0}, :f32)) =~ "has the shape {0}, expected a tuple of up to 8 integers"

@@ -72,6 +72,21 @@ defmodule Heddle.TrainingTest do
     assert_in_delta loss, Enum.sum(losses) / 10, 1.0e-12
   end
 
+  test "parameters and batches may be tensors of Nx", c do
+    nx = fn tensor ->
+      Nx.reshape(Nx.from_binary(tensor.data, Tensor.nx_type(tensor.type)), tensor.shape)
+    end
+
+    step = fn parameters, batch ->
+      {:ok, training} = Training.new(parameters, heads: 2)
+      {:ok, training, loss} = Training.train_step(training, batch)
+      {training.parameters, loss}
+    end
+
+    of_nx = fn map -> Map.new(map, fn {name, tensor} -> {name, nx.(tensor)} end) end
+    assert step.(of_nx.(c.parameters), of_nx.(c.batch)) == step.(c.parameters, c.batch)
+  end
+
   test "what does not fit is refused", c do
     refused = fn parameters, batch, options ->
       {:ok, training} = Training.new(parameters, [heads: 2] ++ options)
@@ -135,6 +150,12 @@ defmodule Heddle.TrainingTest do
 
     assert {:error, %Error{message: "kv_heads is 0, expected" <> _}} =
              Policy.init(features: 1, width: 1, heads: 1, actions: 1, dim: 1, kv_heads: 0)
+
+    assert {:error, %Error{message: "features is true, expected" <> _}} =
+             Policy.init(features: true, width: 1, heads: 1, actions: 1, dim: 1)
+
+    assert {:error, %Error{message: "There is no option :with" <> _}} = Policy.init(features: 1, with: 1)
+    assert {:error, %Error{message: "The options are :none" <> _}} = Policy.init(:none)
 
     # No heads were given.
     {:ok, training} = Training.new(p, [])

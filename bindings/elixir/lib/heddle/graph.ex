@@ -17,6 +17,8 @@ defmodule Heddle.Graph do
       ["q", "k", "v"]
   """
 
+  alias Heddle.{Error, Tensor}
+
   @enforce_keys [:name, :types]
   defstruct [:name, :types, tensors: [], nodes: []]
 
@@ -49,7 +51,7 @@ defmodule Heddle.Graph do
   end
 
   @doc """
-  The text form.
+  The text form. Raises a `Heddle.Error` where a field is none of `t:value/0`.
 
       iex> Heddle.Graph.new("g") |> Heddle.Graph.tensor(1, "x", dims: [2, 3]) |> Heddle.Graph.text()
       ~S({"heddle_graph":1,"name":"g","tensors":[{"uid":1,"name":"x","dims":[2,3]}],"nodes":[]})
@@ -81,6 +83,14 @@ defmodule Heddle.Graph do
   defp encode(:neg_infinity, rest), do: [~S("-inf") | rest]
   defp encode(:nan, rest), do: [~S("nan") | rest]
   defp encode(value, rest) when is_atom(value), do: string(Atom.to_string(value), rest)
+
+  defp encode(other, _rest),
+    do:
+      Error.bang(
+        Error.invalid(
+          "A field of the graph is #{Tensor.brief(other)}, expected a number, a flag, a name, a list or a keyword list."
+        )
+      )
 
   # Of numbers of few digits faster than Integer.to_string/1.
   defp digits(value, rest) when value < 10, do: [?0 + value | rest]

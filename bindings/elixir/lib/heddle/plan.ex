@@ -80,7 +80,12 @@ defmodule Heddle.Plan do
   @spec description(t) :: String.t()
   def description(%__MODULE__{native: native}), do: Error.bang(Native.plan_description(native))
 
-  defp text(%Graph{} = graph), do: {:ok, Graph.text(graph)}
+  defp text(%Graph{} = graph) do
+    {:ok, Graph.text(graph)}
+  rescue
+    error in Error -> {:error, error}
+  end
+
   defp text(text) when is_binary(text), do: {:ok, text}
 
   defp text(other),

@@ -416,7 +416,19 @@ defmodule Heddle.Tensor do
   defp decode(data, :i8), do: for(<<x::8-signed <- data>>, do: x)
   defp decode(data, :u64), do: for(<<x::64-native <- data>>, do: x)
   defp decode(data, :u32), do: for(<<x::32-native <- data>>, do: x)
+  # The upper byte of an f16.
+  defp decode(data, :f8e5m2), do: decode(for(<<x::8 <- data>>, into: <<>>, do: <<x * 256::16-native>>), :f16)
+  defp decode(data, :f8e4m3), do: for(<<bits::8 <- data>>, do: e4m3(bits))
   defp decode(data, _byte), do: for(<<x::8 <- data>>, do: x)
+
+  # It has no infinity, and one NaN of each sign.
+  defp e4m3(bits) when bits in [0x7F, 0xFF], do: :nan
+
+  defp e4m3(bits) do
+    <<sign::1, exponent::4, fraction::3>> = <<bits>>
+    units = if exponent == 0, do: fraction, else: (8 + fraction) * :math.pow(2, exponent - 1)
+    (1.0 - 2 * sign) * units * :math.pow(2, -9)
+  end
 
   defp float32(bits), do: float(bits, 32, 23, fn -> one(<<bits::32>>) end)
 

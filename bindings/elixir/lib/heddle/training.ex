@@ -55,7 +55,7 @@ defmodule Heddle.Training do
   def train_step(%__MODULE__{} = training, batch) do
     with {:ok, loss, gradients} <-
            Policy.loss_and_gradients(training.parameters, batch, training.config),
-         given = Map.new(gradients, fn {name, _} -> {name, Map.fetch!(training.parameters, name)} end),
+         given = Map.new(gradients, fn {name, _} -> {name, own(Map.fetch!(training.parameters, name))} end),
          flat = Map.new(given, fn {name, tensor} -> {name, Tensor.to_list(tensor)} end),
          {updated, optimizer} = Optimizer.update(training.optimizer, flat, gradients),
          {:ok, parameters} <- tensors_like(updated, given) do
@@ -63,6 +63,12 @@ defmodule Heddle.Training do
     end
   rescue
     ArithmeticError -> Error.invalid("The step left the range of floats, expected a smaller learning rate.")
+  end
+
+  # What the step has read already; those after it are Heddle's own.
+  defp own(parameter) do
+    {:ok, tensor} = Tensor.from(parameter, "The parameter")
+    tensor
   end
 
   defp tensors_like(lists, given) do

@@ -11,7 +11,7 @@ defmodule Heddle.Training.Policy do
   `{actions}`.
   """
 
-  alias Heddle.{Error, FlashAttention, Tensor}
+  alias Heddle.{Error, FlashAttention, Options, Tensor}
   alias Heddle.Training.Matrix
 
   @names [:embedding, :embedding_bias, :query, :key, :value, :head, :head_bias]
@@ -36,23 +36,26 @@ defmodule Heddle.Training.Policy do
   """
   @spec init(keyword(pos_integer)) :: {:ok, parameters} | {:error, Error.t()}
   def init(options) do
-    wanted = [:features, :width, :heads, :dim, :actions]
+    wanted = [:features, :width, :heads, :dim, :actions, :kv_heads]
 
-    case Enum.find(wanted ++ [:kv_heads], &(not positive?(Keyword.get(options, &1, &1 == :kv_heads || nil)))) do
-      nil ->
-        [features, width, heads, dim, actions] = Enum.map(wanted, &Keyword.fetch!(options, &1))
-        kv_heads = Keyword.get(options, :kv_heads, heads)
+    with :ok <- Options.known(options, wanted),
+         options = Keyword.put_new(options, :kv_heads, options[:heads]),
+         nil <- Enum.find(wanted, &(not positive?(options[&1]))) do
+      [features, width, heads, dim, actions, kv_heads] = Enum.map(wanted, &Keyword.fetch!(options, &1))
 
-        {:ok,
-         %{
-           embedding: normal(features, width),
-           embedding_bias: zeros(width),
-           query: normal(width, heads * dim),
-           key: normal(width, kv_heads * dim),
-           value: normal(width, kv_heads * dim),
-           head: normal(heads * dim, actions),
-           head_bias: zeros(actions)
-         }}
+      {:ok,
+       %{
+         embedding: normal(features, width),
+         embedding_bias: zeros(width),
+         query: normal(width, heads * dim),
+         key: normal(width, kv_heads * dim),
+         value: normal(width, kv_heads * dim),
+         head: normal(heads * dim, actions),
+         head_bias: zeros(actions)
+       }}
+    else
+      {:error, error} ->
+        {:error, error}
 
       name ->
         Error.invalid("#{name} is #{Tensor.brief(options[name])}, expected an integer of at least 1.")
@@ -314,7 +317,6 @@ defmodule Heddle.Training.Policy do
     end
   end
 
-  defp positive?(true), do: true
   defp positive?(value), do: is_integer(value) and value > 0
 
   defp normal(rows, columns) do
