@@ -84,13 +84,12 @@ defmodule Heddle.Graph do
   defp encode(:nan, rest), do: [~S("nan") | rest]
   defp encode(value, rest) when is_atom(value), do: string(Atom.to_string(value), rest)
 
-  defp encode(other, _rest),
-    do:
-      Error.bang(
-        Error.invalid(
-          "A field of the graph is #{Tensor.brief(other)}, expected a number, a flag, a name, a list or a keyword list."
-        )
-      )
+  defp encode(other, _rest) do
+    raise Error,
+      status: :invalid_value,
+      message:
+        "A field of the graph is #{Tensor.brief(other)}, expected a number, a flag, a name, a list or a keyword list."
+  end
 
   # Of numbers of few digits faster than Integer.to_string/1.
   defp digits(value, rest) when value < 10, do: [?0 + value | rest]

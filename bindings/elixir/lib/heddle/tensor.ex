@@ -19,7 +19,7 @@ defmodule Heddle.Tensor do
       true
 
   Where Nx is loaded, functions of Heddle also take an `Nx.Tensor`, of any backend, and then give such. EXLA's are read
-  where they lie, on its clients `:host` and `:cuda`; of other backends `Nx.to_binary/1` is asked.
+  where they lie, on its clients `:host` and `:cuda`; of other backends `Nx.to_binary/1` is asked. Vectorized ones are refused.
   """
 
   alias Heddle.{Error, Native, Pointer}
