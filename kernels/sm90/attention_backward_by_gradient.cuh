@@ -316,6 +316,8 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, 64, 64>, BackwardRegi
         if constexpr (C::kPlanes > 1)
           unit = args.head_units[work.batch * args.problem.forward.q_heads + at.head].d_q;
         ptx::mbarrier_wait(d_s_ring.full(handover.stage()), handover.parity());
+        if constexpr (C::kValues.has_step_units())
+          unit *= ptx::load_shared_f32(shared + kAt.weight_unit);
 #pragma unroll 1
         for (int part = 0; part < kDqParts; ++part) {
           multiply(handover.stage(), part);

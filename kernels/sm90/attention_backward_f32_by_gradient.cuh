@@ -52,6 +52,8 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
     return args.head_units[work.batch * args.problem.forward.q_heads + head];
   }
 
+  static constexpr bool kStepUnits = C::kValues.has_step_units();
+
   /// d += factor * a * the tile, a sum over one step.
   template <int kColumns, class Tile>
   HEDDLE_DEVICE static void add_product(float (&d)[kColumns / 2], const u32 (&a)[2][kTileM / 16][4],
@@ -98,6 +100,7 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
     HEDDLE_DEVICE void exponentiate(u32 lse, const typename Block::Step& at, const Band& band) {
       const HeadUnits& of = units(args, band.work, at.head);
       const int row0 = at.tile * kTileM;
+      float most = 0;  // magnitude of P o slope
       if constexpr (Score::kIdentity) {
         exponentiate_f32<Block>(s, lse, of);
       } else {
@@ -118,27 +121,47 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
             slope[i] = Derivative::value(cell);
           }
           ptx::pin(slope);  // what later cells load finds no registers yet
-          if constexpr (!C::kUnitSlope)
-            ptx::store_shared(p_slice(shared, 0, n), four[0] * slope[0], four[1] * slope[1],
-                              four[2] * slope[2], four[3] * slope[3]);
+          if constexpr (!C::kUnitSlope) {
+            float factor[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+              factor[i] = four[i] * slope[i];
+              most = ptx::max(most, fabsf(factor[i]));
+            }
+            store(factor, n);
+          }
           if constexpr (kLong) tile::rotate<4>(s);
         }
       }
-      if (band.whole(row0)) return;
+      if (band.whole(row0)) return leave_most(most);
       u32 seen = 0;
       band.each_cell(row0, [&](int i, bool visible) {
         s[i] = visible ? s[i] : 0.0f;
         if (visible) seen |= 1u << i;
       });
       if constexpr (!C::kUnitSlope) {
+        most = 0;
 #pragma unroll
         for (int n = 0; n < kTileM / 8; ++n) {
-          u32 factor[4];
-          ptx::load_shared(p_slice(shared, 0, n), factor);
+          float factor[4];
+          ptx::load_shared(p_slice(shared, 0, n), factor[0], factor[1], factor[2], factor[3]);
 #pragma unroll
-          for (int i = 0; i < 4; ++i) factor[i] = (seen >> (4 * n + i) & 1) != 0 ? factor[i] : 0;
-          ptx::store_shared(p_slice(shared, 0, n), factor);
+          for (int i = 0; i < 4; ++i) {
+            factor[i] = (seen >> (4 * n + i) & 1) != 0 ? factor[i] : 0.0f;
+            most = ptx::max(most, fabsf(factor[i]));
+          }
+          store(factor, n);
         }
+      }
+      leave_most(most);
+    }
+
+    /// For the dK group, before it is given P o slope: the largest of the warp.
+    HEDDLE_DEVICE void leave_most(float most) const {
+      if constexpr (kStepUnits) {
+        const u32 bits = __reduce_max_sync(0xffffffffu, __float_as_uint(most));
+        if (threadIdx.x % 32 == 0)
+          ptx::store_shared(shared + kAt.most_weights + threadIdx.x % 128 / 32 * 4, bits);
       }
     }
 
@@ -228,11 +251,26 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
     HEDDLE_DEVICE DkWarpGroup(const BackwardArguments& args, const BackwardWork& work, u32 shared)
         : args(args), work(work), shared(shared) {}
 
+    /// The unit of the step's P o slope, a power of two above its largest; also left for dQ.
+    HEDDLE_DEVICE float weight_unit(const HeadUnits& units) const {
+      if constexpr (!kStepUnits) return 1;
+      float of_warp[4], most = units.least_weight;
+      ptx::load_shared(shared + kAt.most_weights, of_warp[0], of_warp[1], of_warp[2], of_warp[3]);
+#pragma unroll
+      for (float x : of_warp) most = ptx::max(most, x);
+      const u32 bits = __float_as_uint(most > kMostWeight ? kMostWeight : most);
+      const float unit = 2 * __uint_as_float(bits & 0x7f800000);
+      if (threadIdx.x % 128 == 0) ptx::store_shared(shared + kAt.weight_unit, unit);
+      return unit;
+    }
+
     /// dS = P o (dP - delta), kept as an operand of dK and written for dQ.
-    HEDDLE_DEVICE void differentiate(u32 delta, const HeadUnits& units) {
+    HEDDLE_DEVICE void differentiate(u32 delta, const HeadUnits& units, float weight_unit) {
       delta += tile::fragment_column(threadIdx.x) * 4;
-      const float unit = units.d_p * kWeightUnit * Block::keep_scale_of(args);
-      const float delta_unit = units.delta * kWeightUnit;
+      const float weights =  // weight_unit is a power of two
+          kWeightUnit * __uint_as_float(0x7f000000 - __float_as_uint(weight_unit));
+      const float unit = units.d_p * weights * Block::keep_scale_of(args);
+      const float delta_unit = units.delta * weights;
 #pragma unroll
       for (int k = 0; k < kTileM / 16; ++k) {
         float x[8];
@@ -266,8 +304,8 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
       ptx::fence_proxy_async_shared();
     }
 
-    /// A slope, or the factor on what dropout keeps, may take dS beyond the bound that gives its
-    /// unit, and beyond f16: what is summed of it is no number then.
+    /// The factor on what dropout keeps may take dS beyond the bound that gives its unit, and
+    /// beyond f16, as may a slope beyond kMostWeight: what is summed of it is no number then.
     HEDDLE_DEVICE void fall_back_unless_finite() const {
       bool is_finite = true;
 #pragma unroll
@@ -295,15 +333,16 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
 
         ptx::mbarrier_wait(p_ring.full(0), handover.parity());
         ptx::mbarrier_wait(d_s_ring.empty(0), handover.parity() ^ 1);
-        differentiate(shared + kAt.delta + d_o_at.stage() * kDeltaBytes,
-                      units(args, work, at.head));
+        const float of_weights = weight_unit(units(args, work, at.head));
+        differentiate(shared + kAt.delta + d_o_at.stage() * kDeltaBytes, units(args, work, at.head),
+                      of_weights);
         arrive(d_s_ring.full(0));
         ptx::mbarrier_arrive(p_ring.empty(0));
         ptx::mbarrier_arrive(d_o_ring.empty(d_o_at.stage()));
 
         ptx::mbarrier_wait(q_ring.full(q_at.stage()), q_at.parity());
         add_product<kQk, QTile>(d_k, d_s, q_tile(shared, q_at.stage()),
-                                units(args, work, at.head).d_k);
+                                units(args, work, at.head).d_k * of_weights);
         arrive(q_ring.empty(q_at.stage()));
         handover.advance();
         q_at.advance();

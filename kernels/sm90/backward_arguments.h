@@ -17,6 +17,7 @@ struct HeadUnits {
   float to_log2;     ///< from those to exponents of 2
   float d_p, delta;  ///< dO V^T and delta, to the unit of dS
   float d_v, d_k, d_q;
+  float least_weight;  ///< the least unit of P o slope: d_k and d_q times it are normal numbers
 };
 
 /// Rank 4, 128-byte swizzle, zero fill, dims (column, row, head, batch) in elements of the tensors'

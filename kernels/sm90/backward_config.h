@@ -80,6 +80,8 @@ struct BackwardConfig {
   constexpr int row_bytes() const { return 4 * tile_m; }
   constexpr int lse_bytes() const { return (max_and_sum ? 2 : 1) * row_bytes(); }
   constexpr int delta_bytes() const { return planes * row_bytes(); }
+  /// f32: whether dS has a unit of its own in each step, as slopes have no bound.
+  constexpr bool has_step_units() const { return planes > 1 && !unit_slope; }
 };
 
 inline constexpr int kMostShared = 227 * 1024;  ///< of a block
@@ -97,6 +99,8 @@ struct BackwardLayout {
   int p = 0;          ///< if by_gradient, of p_bytes
   int p_bytes = 0;
   int tiled = 0, lse = 0, delta = 0;
+  /// Of P o slope: the largest of a step's by each warp, then the unit. With has_step_units().
+  int most_weights = 0, weight_unit = 0;
   int k_full = 0, v_full = 0;
   int turned_full = 0;           ///< with codes
   int d_s_full = 0;              ///< two; not if by_gradient
@@ -146,7 +150,9 @@ constexpr BackwardLayout layout_of(const BackwardConfig& c) {
   at.lse =
       at.tiled + c.tiled_stages * score_tile_bytes(c.tiled, c.tiled_element, c.tile_m, c.tile_n());
   at.delta = at.lse + c.q_stages * c.lse_bytes();
-  at.exchange = at.delta + c.d_o_stages * c.delta_bytes();
+  at.most_weights = at.delta + c.d_o_stages * c.delta_bytes();
+  at.weight_unit = at.most_weights + (c.has_step_units() ? 16 : 0);
+  at.exchange = at.weight_unit + (c.has_step_units() ? 16 : 0);
   at.k_full = at.exchange + exchange_bytes(c);
   at.v_full = at.k_full + 8;
   at.turned_full = at.v_full + 8;

@@ -3,7 +3,8 @@
 //
 // Each product is three of f16 (high high, high low, low high). P and dS become pairs. P is at most
 // 1; dS = P (dP - delta) is at most 2 |dO| |V| by the largest row norms of the head, which gives
-// its unit.
+// its unit. A slope may be of any size: then P o slope of a step has a unit too, that of its
+// largest, lest dS of a head be beyond f16, or so far below its bound that pairs lose its bits.
 #pragma once
 
 #include "../tile/stepwise_product.cuh"
@@ -13,6 +14,9 @@ namespace heddle::sm90 {
 
 /// P times this is split: pairs keep all their bits down to 2^-2.
 inline constexpr float kWeightUnit = 16384;
+
+/// Of P o slope: units between these keep dS and its sums within f32.
+inline constexpr float kLeastWeight = 0x1p-60f, kMostWeight = 0x1p40f;
 
 /// `Score` as of BackwardScores.
 template <class Block, class Score>
@@ -44,6 +48,8 @@ HEDDLE_DEVICE HeadUnits head_units(const BackwardArguments& args, int batch, int
   units.d_v = d_o * (1 / kWeightUnit) * tile::kTileFactor;
   units.d_k = d_p_unit / shrink * q * tile::kTileFactor;
   units.d_q = d_p_unit / shrink * k * tile::kTileFactor;
+  const float least = 0x1p-100f / (units.d_k < units.d_q ? units.d_k : units.d_q);
+  units.least_weight = least < kLeastWeight ? kLeastWeight : least < 1.0f ? least : 1.0f;
   return units;
 }
 

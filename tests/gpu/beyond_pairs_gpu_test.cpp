@@ -1,5 +1,5 @@
 // f32 attention whose numbers pairs of f16 do not hold, which Hopper's kernels multiply: rows far
-// below their head, and gradients of scores beyond the bound that gives them their unit.
+// below their head, and gradients of scores far from the bound that gives them their unit.
 #include <cmath>
 
 #include "gpu/gpu_test.h"
@@ -129,7 +129,7 @@ void multiply_scores(Program& program, graph::AttentionAttributes& a, double by)
 
 TEST_F(BeyondPairs, SlopesOfScoresMayBeOfAnySize) {
   for (const int64_t head_dim : {64, 128}) {
-    for (const double slope : {1.0, 30.0, 1e4}) {
+    for (const double slope : {1.0, 30.0, 1e4, 1e7, 1e-4, 1e-7}) {
       SCOPED_TRACE(fmt::format("head_dim {}, slope {}", head_dim, slope));
       Built built = executed(program_of(
           head_dim, false,
