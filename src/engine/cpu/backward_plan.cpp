@@ -9,14 +9,17 @@
 #include "engine/cpu/attention_binding.h"
 #include "engine/cpu/attention_check.h"
 #include "engine/cpu/dropout_dump.h"
+#include "engine/cpu/forward_path.h"
 #include "engine/cpu/isa.h"
 #include "engine/cpu/parallel.h"
 #include "engine/cpu/rope_stage.h"
 
 namespace heddle::engine::cpu {
 
+using problem::AllowedPaths;
 using problem::AttentionBackwardProblem;
 using problem::AttentionBackwardStructure;
+using problem::AttentionPath;
 using problem::AttentionSizes;
 using problem::kAbsent;
 using problem::ScoreExpression;
@@ -45,9 +48,10 @@ bool reads_dot(const ScoreExpression& e) {
 template <class Real>
 class BackwardPlan final : public Plan {
  public:
-  explicit BackwardPlan(const AttentionBackwardProblem& p)
+  BackwardPlan(const AttentionBackwardProblem& p, const AllowedPaths& allowed)
       : structure_(p.structure),
         sizes_(p.sizes),
+        allowed_(allowed),
         binding_(p.structure.forward, p.sizes, derivatives_of(p.structure)),
         isa_(active_isa().isa),
         kernels_(attention_kernels_of<Real>(isa_)),
@@ -126,7 +130,9 @@ class BackwardPlan final : public Plan {
     a.qk_dim = s.qk_head_dim, a.v_dim = s.v_head_dim;
     pass.group = std::max<int64_t>(1, std::gcd(per_k, per_v));
     pass.heads = std::max<int64_t>(1, std::lcm(per_k, per_v));
-    pass.products = packed_products(s, shape);
+    const AttentionPath path = forward_path(s, sizes_, shape, allowed_);
+    pass.has_few_rows = path != AttentionPath::flash;
+    pass.products = products_of(s, shape, path);
     // Parts hold a dO of the operands' type: of a longer one they would leave dP - D of a row that
     // sees one key, which is 0, what they cut off.
     if (s.type(structure_.d_o).dtype != s.type(s.q).dtype) pass.products = Products::singles;
@@ -299,6 +305,7 @@ class BackwardPlan final : public Plan {
 
   AttentionBackwardStructure structure_;
   AttentionSizes sizes_;
+  AllowedPaths allowed_;
   AttentionBinding binding_;
   Isa isa_;
   const AttentionKernels<Real>& kernels_;
@@ -310,11 +317,12 @@ class BackwardPlan final : public Plan {
 
 }  // namespace
 
-Result<std::shared_ptr<const Plan>> plan_backward(const AttentionBackwardProblem& problem) {
+Result<std::shared_ptr<const Plan>> plan_backward(const AttentionBackwardProblem& problem,
+                                                  const AllowedPaths& allowed) {
   HEDDLE_TRY(check(problem));
   if (is_f64(problem.structure.forward))
-    return std::shared_ptr<const Plan>(std::make_shared<BackwardPlan<double>>(problem));
-  return std::shared_ptr<const Plan>(std::make_shared<BackwardPlan<float>>(problem));
+    return std::shared_ptr<const Plan>(std::make_shared<BackwardPlan<double>>(problem, allowed));
+  return std::shared_ptr<const Plan>(std::make_shared<BackwardPlan<float>>(problem, allowed));
 }
 
 }  // namespace heddle::engine::cpu

@@ -6,6 +6,7 @@
 
 namespace heddle::engine::cpu {
 
-Result<std::shared_ptr<const Plan>> plan_backward(const problem::AttentionBackwardProblem& problem);
+Result<std::shared_ptr<const Plan>> plan_backward(const problem::AttentionBackwardProblem& problem,
+                                                  const problem::AllowedPaths& allowed);
 
 }  // namespace heddle::engine::cpu

@@ -25,7 +25,8 @@ class CpuEngine final : public Engine {
       return cpu::plan_forward(*p, allowed);
     }
     if (const auto* p = std::get_if<problem::AttentionBackwardProblem>(&problem)) {
-      return cpu::plan_backward(*p);
+      HEDDLE_ASSIGN(const problem::AllowedPaths allowed, problem::AllowedPaths::of_environment());
+      return cpu::plan_backward(*p, allowed);
     }
     if (const auto* p = std::get_if<problem::Fp8AttentionProblem>(&problem)) {
       return cpu::plan_fp8_forward(*p);

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <numeric>
 
 #include "engine/cpu/attention_binding.h"
 #include "engine/cpu/attention_check.h"
 #include "engine/cpu/dropout_dump.h"
+#include "engine/cpu/forward_path.h"
 #include "engine/cpu/forward_tiles.h"
 #include "engine/cpu/isa.h"
 #include "engine/cpu/machine.h"
@@ -30,22 +30,6 @@ namespace {
 /// memory.
 constexpr int64_t kMostBlocksWithoutLost = 16;
 
-/// Rows that the heads of a group have together.
-int64_t group_rows(const AttentionSizes& z) {
-  return std::gcd(z.q_heads / z.k_heads, z.q_heads / z.v_heads) * z.q_length;
-}
-
-/// The path of a problem that one may serve.
-AttentionPath path_of(const AttentionProblem& p, const KernelShape& shape,
-                      const AllowedPaths& allowed) {
-  // A backward takes the maximum from scores that it makes as packed keys make them, to the bit.
-  const bool packs = p.structure.max != problem::kAbsent;
-  if (!packs && group_rows(p.sizes) <= shape.few_rows && allowed.has(AttentionPath::decode))
-    return AttentionPath::decode;
-  return packs || allowed.has(AttentionPath::flash) ? AttentionPath::flash
-                                                    : AttentionPath::memory_efficient;
-}
-
 Status check_allowed(const AttentionStructure& s, const AllowedPaths& allowed) {
   if (allowed.has(AttentionPath::flash)) return {};
   if (!allowed.has(AttentionPath::memory_efficient))
@@ -60,7 +44,7 @@ Status check_allowed(const AttentionStructure& s, const AllowedPaths& allowed) {
 
 ChosenPath chosen(const AttentionProblem& p, const KernelShape& shape,
                   const AllowedPaths& allowed) {
-  const AttentionPath path = path_of(p, shape, allowed);
+  const AttentionPath path = forward_path(p.structure, p.sizes, shape, allowed);
   const int64_t rows = group_rows(p.sizes);
   std::string reason;
   switch (path) {
@@ -82,15 +66,6 @@ ChosenPath chosen(const AttentionProblem& p, const KernelShape& shape,
   }
   if (const std::string off = allowed.words(); !off.empty()) reason += "; switched off: " + off;
   return {path, std::move(reason)};
-}
-
-/// Rows where keys stay as they lie are too few for tiles, and the chips that have these are slow
-/// with pairs (Sapphire Rapids, 32 heads on 8, 4096 keys of d 128, a core: 12.4 GB/s by pairs, 14.0
-/// in f32).
-Products products_of(const AttentionStructure& s, const KernelShape& shape, AttentionPath path) {
-  const Products products = packed_products(s, shape);
-  const bool may = !are_by_tiles(products) || path == AttentionPath::flash;
-  return may ? products : Products::singles;
 }
 
 /// Of ForwardPass: f8e4m3 is bf16 to tiles, other codes are whole numbers of 8 bits.
@@ -145,7 +120,8 @@ class ForwardPlan final : public Plan {
     shape_.scratch = forward_scratch(shape_, kernels_.shape);
     for (const KernelShape& shape : attention_shapes<Real>())
       workspace_bytes_ =
-          std::max(workspace_bytes_, most_bytes(p, shape, path_of(p, shape, allowed)));
+          std::max(workspace_bytes_,
+                   most_bytes(p, shape, forward_path(p.structure, p.sizes, shape, allowed)));
   }
 
   int64_t workspace_bytes() const override { return workspace_bytes_; }

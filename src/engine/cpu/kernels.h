@@ -101,6 +101,7 @@ template <class Real>
 struct BackwardPass {
   AttentionArguments a;
   Products products;
+  bool has_few_rows;  ///< of the forward whose statistics it reads: dots are summed as there
   const View *d_o, *d_q, *d_k, *d_v, *d_sink;
   const View* d_stats;  ///< null: 0
   Score d_dot;

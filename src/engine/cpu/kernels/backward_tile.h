@@ -8,6 +8,7 @@
 #pragma once
 
 #include "core/lost_weights.h"
+#include "engine/cpu/kernels/few_rows.h"
 #include "engine/cpu/kernels/pack.h"
 #include "engine/cpu/kernels/softmax.h"
 
@@ -203,6 +204,28 @@ inline void differentiate_row(const BackwardPass& pass, const ScoreUnits& units,
     store(d_s + j, multiply(load(d_s + j), unit));
 }
 
+/// The dots of a panel's rows with the keys in `columns`, rounded as the forward's are that left
+/// the rows' statistics: beside a huge score a rounding is more than a weight.
+template <class Arithmetic>
+inline void panel_dots(const BackwardPass& pass, const TilePlace& at, const BackwardTile& t,
+                       int64_t panel, int rows, Interval columns, Real* dots) {
+  const AttentionArguments& a = pass.a;
+  const Real* const q = t.q + panel * t.q_pitch;
+  if constexpr (Arithmetic::kDepth == 1) {
+    if (pass.has_few_rows) {
+      const int64_t k_head = at.h / (a.q_heads / a.k_heads);
+      few_rows_scores<Arithmetic>({a.k, at.b, k_head, at.j0, at.keys}, a.qk_dim, rows, q, t.q_pitch,
+                                  columns.lo, columns.hi, t.staging, dots, kCellPitch);
+      return;
+    }
+  }
+  const int64_t words = words_of<Arithmetic>(a.qk_dim), depth = depth_of<Arithmetic>(a.qk_dim);
+  for (int64_t j = columns.lo; j < columns.hi; j += kPanelColumns)
+    multiply_panel<Arithmetic, Lies::by_rows, Into::overwrite>(
+        rows, static_cast<int>(columns.hi - j), q, t.q_pitch, t.k_columns + j * words,
+        kPanelColumns, dots + j, kCellPitch, depth, {depth, depth * kPanelColumns});
+}
+
 /// P and dL/d(score) of the tile; then finish(r, cells, p, d_s) for each of its rows. Both are zero
 /// in [0, width) wherever they were not computed.
 template <class Arithmetic, class Finish>
@@ -210,8 +233,7 @@ inline void differentiate_tile(const BackwardPass& pass, const TilePlace& at, Ba
                                Finish finish) {
   constexpr int64_t kPanelRows = Arithmetic::kPanelRows;
   const AttentionArguments& a = pass.a;
-  const int64_t q_words = words_of<Arithmetic>(a.qk_dim), o_words = words_of<Arithmetic>(a.v_dim);
-  const int64_t q_depth = depth_of<Arithmetic>(a.qk_dim), o_depth = depth_of<Arithmetic>(a.v_dim);
+  const int64_t o_words = words_of<Arithmetic>(a.v_dim), o_depth = depth_of<Arithmetic>(a.v_dim);
   const ScoreUnits units = units_of(a);
   const int64_t width = round_up(at.keys, kPanelColumns) > round_up(at.keys, kPanelRows)
                             ? round_up(at.keys, kPanelColumns)
@@ -220,11 +242,9 @@ inline void differentiate_tile(const BackwardPass& pass, const TilePlace& at, Ba
     const int rows = static_cast<int>(smaller(kPanelRows, at.rows - panel));
     const Interval columns = t.computed[panel / kPanelRows];
     Real *p = t.p + panel * kCellPitch, *d_s = t.d_s + panel * kCellPitch;
+    if (columns.lo < columns.hi) panel_dots<Arithmetic>(pass, at, t, panel, rows, columns, p);
     for (int64_t j = columns.lo; j < columns.hi; j += kPanelColumns) {
       const int wide = static_cast<int>(columns.hi - j);
-      multiply_panel<Arithmetic, Lies::by_rows, Into::overwrite>(
-          rows, wide, t.q + panel * t.q_pitch, t.q_pitch, t.k_columns + j * q_words, kPanelColumns,
-          p + j, kCellPitch, q_depth, {q_depth, q_depth * kPanelColumns});
       multiply_panel<Arithmetic, Lies::by_rows, Into::overwrite>(
           rows, wide, t.d_o + panel * t.o_pitch, t.o_pitch, t.v_columns + j * o_words,
           kPanelColumns, d_s + j, kCellPitch, o_depth, {o_depth, o_depth * kPanelColumns});
