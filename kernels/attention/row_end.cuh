@@ -39,8 +39,10 @@ HEDDLE_DEVICE RowEnd end_row(const ForwardParameters& p, int batch, int head, in
     const float shrink = ptx::exp2(above ? (top - shift + rest) * to_log2 : 0.0f) * unit;
     if (above) rest = 0;
     sum = sum * shrink + ptx::exp2((sink - shift - rest) * to_log2);
-    // The weights were taken relative to `top`; the output shrinks with them.
+    // The weights were taken relative to `top`; the output shrinks with them, and is NaN beside a
+    // sink that is, also of a row that saw no key.
     end.factor = shrink / sum;
+    end.has_output |= isnan(sum);
     top = joint;
   } else {
     end.factor = 1.0f / sum;

@@ -68,7 +68,8 @@ void sdpa(const graph::Sdpa& op, Values& values) {
       const double sink = has_sink ? values.read(op.attention.sink, 0, h) : -kInfinity;
       for (int64_t i = 0; i < lengths.q; ++i) {
         const Softmax row = softmax(score.row(i), lengths.kv, sink, round);
-        std::vector<double> o(static_cast<size_t>(v.columns), 0);
+        // NaN of no keys too, beside a sink that is.
+        std::vector<double> o(static_cast<size_t>(v.columns), std::isnan(row.sum) ? row.sum : 0);
         for (int64_t j = 0; j < lengths.kv; ++j) {
           if (row.probability[j] == 0) continue;
           const double p = round(row.probability[j] * dropout_factor(a, {b, h, i, j}, values));

@@ -36,5 +36,32 @@ TEST_F(SinksOnGpu, MayBeOfAnySize) {
   }
 }
 
+// As a NaN among a row's scores does, one makes O and the statistics NaN, also of rows that see no
+// key.
+TEST_F(SinksOnGpu, MakeTheirRowsNan) {
+  for (const Shape& shape : {Shape{DataType::bf16, 90, 70, 64},
+                             {DataType::bf16, 90, 70, 60},
+                             {DataType::bf16, 3, 300, 64},
+                             {DataType::f32, 90, 70, 64},
+                             {DataType::f32, 90, 70, 60}}) {
+    SCOPED_TRACE(fmt::format("{}, {} rows, {} keys, head_dim {}", name(shape.dtype), shape.rows,
+                             shape.keys, shape.head_dim));
+    Program program = program_of(shape);
+    program.may_be_undefined = true;
+    auto& op = std::get<graph::Sdpa>(program.graph.nodes[0].op);
+    op.attention.padding_mask = true;
+    op.attention.seq_len_q = program.add("rows", DataType::i32, {1, 1, 1, 1});
+    op.attention.seq_len_kv = program.add("keys", DataType::i32, {1, 1, 1, 1});
+    program.allocate(op.attention.seq_len_q), program.allocate(op.attention.seq_len_kv);
+    program.set_integer(op.attention.seq_len_q, shape.rows);
+    program.set_integer(op.attention.seq_len_kv, 0);
+    program.set(op.attention.sink, NAN, 0, 3);
+    Built built = build(std::move(program));
+    ASSERT_TRUE(built.executable.is_ok()) << built.executable.status().message();
+    execute(built);
+    EXPECT_TRUE(matches_definition(built));
+  }
+}
+
 }  // namespace
 }  // namespace heddle::testing

@@ -81,6 +81,7 @@ inline RowResult finish_row(const AttentionArguments& a, Real max, Real sum, dou
   Real factor = 1;
   if (a.sink) {
     const Real sink = number_at(*a.sink, h * a.sink->stride[1]);
+    if (sink != sink) return {sink, sink, sink, sink};  // as a NaN among the scores is
     if (m == -kInfinity && sum == 0) {
       const Real stats = a.stats_log2 ? static_cast<Real>(sink * kLog2E) : sink;
       if (sink == -kInfinity) return {sink, 0, sink, 0};
