@@ -149,6 +149,18 @@ void store_partial(const ForwardPass& pass, const ForwardTask& task, const Tile&
                    static_cast<size_t>(a.v_dim) * sizeof(Real));
 }
 
+/// write_result() of a sum of values, or of codes: what codes are multiplied by comes last, as of a
+/// large scale their mean is a number where their sum is none.
+void write_row_end(const AttentionArguments& a, int64_t b, int64_t h, int64_t i, RowResult row,
+                   Real* output) {
+  if (a.v->scale && row.output_factor != 0) {
+    for (int64_t d = 0; d < a.v_dim; ++d) output[d] *= row.output_factor;
+    multiply_by_scales(*a.v, h / (a.q_heads / a.v_heads), a.v_dim, output);
+    row.output_factor = 1;
+  }
+  write_result(a, b, h, i, row, output);
+}
+
 /// False, and nothing is written, if there are numbers that the arithmetic does not take.
 template <class Arithmetic>
 bool run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
@@ -224,12 +236,11 @@ bool run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
   for (int64_t r = 0; r < rows; ++r) {
     t.sum[r] = with_lost(t.sum[r], t.sum_lost[r]);
     if (t.o_lost) add_lost(t.o_lost + r * t.o_pitch, a.v_dim, t.o + r * t.o_pitch);
-    multiply_by_scales(*a.v, v_head, a.v_dim, t.o + r * t.o_pitch);
     if (pass.splits > 1) {
       store_partial(pass, task, t, r);
     } else {
       const RowResult result = finish_row(a, t.max[r], t.sum[r], units.to_natural, t.rows[r].h);
-      write_result(a, task.b, t.rows[r].h, t.rows[r].i, result, t.o + r * t.o_pitch);
+      write_row_end(a, task.b, t.rows[r].h, t.rows[r].i, result, t.o + r * t.o_pitch);
     }
   }
   if (pass.splits > 1) return true;
@@ -304,7 +315,7 @@ void combine(const ForwardPass& pass, int64_t b, int64_t h, int64_t first, int64
       const Real* from = pass.partial_o + (n * part + at) * a.v_dim;
       for (int64_t d = 0; d < a.v_dim; ++d) o[d] += factor * from[d];
     }
-    write_result(a, b, h, i, finish_row(a, max, sum, units.to_natural, h), o);
+    write_row_end(a, b, h, i, finish_row(a, max, sum, units.to_natural, h), o);
   }
 }
 
