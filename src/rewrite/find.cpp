@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <iterator>
+#include <map>
 #include <set>
 
 #include "rewrite/predicate.h"
@@ -35,8 +36,12 @@ std::shared_ptr<Algebra> make_algebra(Elements& elements, hlo::ElementType type)
   algebra->reach_of_factor = [&elements](const Element& element) {
     return reach_of_factor(elements, element.frame, element.x);
   };
-  algebra->may_be_infinite = [&elements](const Element& element) {
-    return may_be_infinite(elements, element.frame, element.x);
+  // Asked of the same queries and keys for every mask.
+  std::map<std::pair<int, const Instruction*>, bool> known;
+  algebra->may_be_infinite = [&elements, known](const Element& element) mutable {
+    const auto [at, is_new] = known.try_emplace({element.frame, element.x}, false);
+    if (is_new) at->second = may_be_infinite(elements, element.frame, element.x);
+    return at->second;
   };
   return algebra;
 }
@@ -266,6 +271,7 @@ class Finder {
         forward->algebra = algebra;
         forward->by_log_sum_exp = region.rounds_logarithm();
         forward->adds_to_shifted = region.adds_to_shifted();
+        forward->adds_fills_in_half = region.adds_fills_in_half();
         forward->bits = region.bits_of_scores();
         forward_roots.insert(forward->outputs[0].place.x);
         forwards_.push_back(std::move(*forward));
@@ -286,6 +292,7 @@ class Finder {
       backward.algebra = algebra;
       backward.by_log_sum_exp = region.rounds_logarithm();
       backward.adds_to_shifted = region.adds_to_shifted();
+      backward.adds_fills_in_half = region.adds_fills_in_half();
       backward.bits = region.bits_of_scores();
       backwards_.push_back(std::move(backward));
     }

@@ -88,23 +88,39 @@ Instruction* only_mask(Instruction* exponential) {
   return mask;
 }
 
-/// `scores`, -inf where `mask` is 0; what is taken off them, a row's number, still is.
-Result<Instruction*> hidden(Instruction* scores, Instruction* mask) {
-  hlo::Computation& computation = *scores->computation();
-  const hlo::Dimensions& dims = scores->shape().dims();
+/// `mask` as a predicate.
+Result<Instruction*> shown_by(Instruction* mask) {
+  if (mask->shape().type() == hlo::ElementType::pred) return mask;
+  HEDDLE_ASSIGN(Instruction * zero, hlo::make_splat(*mask->computation(), mask->shape().type(), 0,
+                                                    mask->shape().dims()));
+  return hlo::make_compare(mask, zero, "NE");
+}
+
+/// `x` where `shown`, elsewhere `instead`.
+Result<Instruction*> or_else(Instruction* shown, Instruction* x, double instead) {
+  HEDDLE_ASSIGN(Instruction * other,
+                hlo::make_splat(*x->computation(), x->shape().type(), instead, x->shape().dims()));
+  return hlo::make_select(shown, x, other);
+}
+
+/// `scores`, -inf where they are not `shown`; what is taken off them, a row's number, still is.
+Result<Instruction*> hidden(Instruction* scores, Instruction* shown) {
   if (scores->is(Opcode::subtract) && scores->operand(1)->is(Opcode::broadcast)) {
-    HEDDLE_ASSIGN(Instruction * inner, hidden(scores->operand(0), mask));
+    HEDDLE_ASSIGN(Instruction * inner, hidden(scores->operand(0), shown));
     return hlo::make_binary(Opcode::subtract, inner, scores->operand(1));
   }
-  Instruction* shown = mask;
-  if (mask->shape().type() != hlo::ElementType::pred) {
-    HEDDLE_ASSIGN(Instruction * zero, hlo::make_splat(computation, mask->shape().type(), 0, dims));
-    HEDDLE_ASSIGN(shown, hlo::make_compare(mask, zero, "NE"));
-  }
-  HEDDLE_ASSIGN(Instruction * nothing,
-                hlo::make_splat(computation, scores->shape().type(),
-                                -std::numeric_limits<double>::infinity(), dims));
-  return hlo::make_select(shown, scores, nothing);
+  return or_else(shown, scores, -std::numeric_limits<double>::infinity());
+}
+
+/// `exponential` with the mask in its scores.
+Result<Instruction*> masked(const Instruction* exponential, Instruction* mask) {
+  HEDDLE_ASSIGN(Instruction * shown, shown_by(mask));
+  HEDDLE_ASSIGN(Instruction * scores, hidden(exponential->operand(0), shown));
+  HEDDLE_ASSIGN(Instruction * weights,
+                hlo::make_unary(Opcode::exponential, scores, exponential->name()));
+  // What is taken off a row that sees no key may be -inf too: where the program chooses its zeros
+  // they are zeros, whether it is fused or left alone. A product with an infinity was none before.
+  return shown == mask ? or_else(shown, weights, 0) : Result<Instruction*>(weights);
 }
 
 }  // namespace
@@ -116,12 +132,11 @@ Status write_masks_into_exponentials(hlo::Computation& computation) {
       continue;
     Instruction* mask = only_mask(x);
     if (!mask || mask->shape().dims() != x->shape().dims()) continue;
-    HEDDLE_ASSIGN(Instruction * scores, hidden(x->operand(0), mask));
-    HEDDLE_ASSIGN(Instruction * masked, hlo::make_unary(Opcode::exponential, scores, x->name()));
     const std::vector<Instruction*> users(x->users().begin(), x->users().end());
+    HEDDLE_ASSIGN(Instruction * weights, masked(x, mask));
     for (Instruction* user : users)
-      if (mask_of(user, x) == mask) user->replace_all_uses_with(masked);
-    x->replace_all_uses_with(masked);
+      if (mask_of(user, x) == mask) user->replace_all_uses_with(weights);
+    x->replace_all_uses_with(weights);
   }
   return {};
 }

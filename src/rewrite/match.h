@@ -47,6 +47,8 @@ struct Match {
   bool by_log_sum_exp = false;
   /// Whether it adds numbers of the keys to scores that the row's maximum is taken off already.
   bool adds_to_shifted = false;
+  /// Whether it adds the mask's fill to scores in 16 bits.
+  bool adds_fills_in_half = false;
   ScoreBits bits;
   std::vector<Output> outputs;
 

@@ -26,6 +26,8 @@ class Planner {
 
   /// `forward`: of a backward, the forward call that it reads.
   Status begin(const Plan* forward = nullptr);
+  /// Makes the fill one beside which the call keeps of scores what the program's 16 bits do.
+  Status round_as_in_half(const Mask& mask);
 
   /// A bound tensor of the graph for an operand of the program.
   Result<graph::TensorId> operand(std::string name, const Element& leaf, const Axes& axes);

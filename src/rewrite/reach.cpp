@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "rewrite/positive.h"
 #include "rewrite/predicate.h"
 
 namespace heddle::rewrite {
@@ -110,7 +111,9 @@ class Reader {
   double of_product(const Instruction* x, int depth) {
     const Instruction *a = x->operand(0), *b = x->operand(1);
     if (data_ == 1) return read(a, depth) * read(b, depth);
-    if (!is_of_data(a) || !is_of_data(b)) return kAny;
+    if (!is_of_data(a) || !is_of_data(b) || may_be_infinite(elements_, frame_, a) ||
+        may_be_infinite(elements_, frame_, b))
+      return kAny;
     Reader made(elements_, frame_, 1);
     return kReachOfProducts * std::max(1.0, made.read(a, 0)) * std::max(1.0, made.read(b, 0));
   }
@@ -137,9 +140,21 @@ class Reader {
 };
 
 /// Whether it makes infinities of finite numbers that are none too large.
-bool has_pole(Opcode opcode) {
-  return opcode == Opcode::divide || opcode == Opcode::log || opcode == Opcode::log_plus_one ||
-         opcode == Opcode::power || opcode == Opcode::rsqrt || opcode == Opcode::tan;
+bool has_pole(Elements& elements, const Element& e) {
+  const auto may_be_zero = [&](int i) { return !is_positive(elements, e.frame, e.x->operand(i)); };
+  switch (e.x->opcode()) {
+    case Opcode::divide:
+      return elements.splat(e.frame, e.x->operand(1)).value_or(0) == 0 && may_be_zero(1);
+    case Opcode::log:
+    case Opcode::rsqrt:
+      return may_be_zero(0);
+    case Opcode::log_plus_one:
+    case Opcode::power:
+    case Opcode::tan:
+      return true;
+    default:
+      return false;
+  }
 }
 
 bool is_bounded(Opcode opcode) {
@@ -160,9 +175,7 @@ bool may_be_infinite(Elements& elements, int frame, const Instruction* x) {
         !seen.insert({e.frame, e.x}).second)
       continue;
     if (seen.size() > kMostOfFactor) return true;
-    const bool divides_by_number =
-        e.x->is(Opcode::divide) && elements.splat(e.frame, e.x->operand(1)).value_or(0) != 0;
-    if (has_pole(e.x->opcode()) && !divides_by_number) return true;
+    if (has_pole(elements, e)) return true;
     const bool passes_on = hlo::is_elementwise(e.x->opcode()) || e.x->is(Opcode::reduce) ||
                            e.x->is(Opcode::concatenate) || e.x->is(Opcode::pad) ||
                            e.x->is(Opcode::slice) || e.x->is(Opcode::dynamic_slice) ||

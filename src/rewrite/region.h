@@ -72,6 +72,10 @@ class Region {
   /// Whether the largest exponential of each row that sees a key is 1, as its maximum is taken off.
   bool sees_largest_weight();
 
+  /// Whether the program adds a mask's fill to scores in 16 bits: of a row that it hides whole
+  /// others are left than in f32.
+  bool adds_fills_in_half();
+
   /// In which floats the program itself holds scores, weights or their gradients: a call that does
   /// so too loses nothing that the program keeps, and keeps nothing that it loses.
   ScoreBits bits_of_scores() const;
@@ -119,6 +123,8 @@ class Region {
   /// Whether a select replaces what is no number, or an infinity, and there is none but weights of
   /// rows without keys, which become 0 as in a call.
   bool guards_numbers(const Element& select);
+  /// Whether a select makes zeros only where the weights that it shows are 0.
+  bool shows_all_weights(const Element& select);
   /// Whether the softmax's exponentials go into it.
   bool is_made_of_weights(const Element& element) const;
   /// What stands where a maximum has, in rows that see no key, something in its stead.

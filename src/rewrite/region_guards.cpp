@@ -67,6 +67,21 @@ bool Region::holds_fills() {
   });
 }
 
+bool Region::adds_fills_in_half() {
+  const std::vector<const Member*> all = members(frame_);
+  return std::any_of(all.begin(), all.end(), [&](const Member* member) {
+    const Instruction* x = member->place.x;
+    if (member->kind != Kind::matrix || !is_wide_floating(x->shape().type()) ||
+        hlo::bits_of(x->shape().type()) > 16 ||
+        elements_.position(x) >= elements_.position(anchor_.x))
+      return false;
+    // Numbers of whole rows, as the maximum that is taken off, change no weight.
+    const std::vector<Poly> beside = beside_fills(algebra_, value(member->place));
+    return std::any_of(beside.begin(), beside.end(),
+                       [&](const Poly& rest) { return is_of_keys(rest); });
+  });
+}
+
 std::optional<Element> Region::behind_stand_in(const Element& e) {
   if (e.x->is(Opcode::maximum)) {
     for (int i : {0, 1})
@@ -173,9 +188,14 @@ std::optional<Element> Region::behind_guard(const Element& e) {
 bool Region::adds_up_weights(const Element& e) {
   if (e.frame != frame_ || !is_sum(elements_, e.frame, e.x)) return false;
   auto weights = reduced_over_keys(e.frame, e.x);
-  if (weights && is_rounding(weights->read.x))
-    weights->read = operand_of(elements_, weights->read, 0);
-  return weights && weights->read == anchor_;
+  if (!weights) return false;
+  Element& read = weights->read;
+  if (is_rounding(read.x)) read = operand_of(elements_, read, 0);
+  if (read == anchor_) return true;
+  // Or what a mask shows of them, where they are 0 without it.
+  return read.x->is(Opcode::select) && operand_of(elements_, read, 1) == anchor_ &&
+         elements_.splat(read.frame, read.x->operand(2)) == 0.0 &&
+         algebra_.ratio(value(read), value(anchor_)) == 1.0;
 }
 
 const Instruction* Region::guard_of_sum() {

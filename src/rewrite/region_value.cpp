@@ -59,20 +59,21 @@ bool is_plain(const Algebra& algebra, const Poly& term) {
 /// rows without keys. What scores are divided by may be 0.
 bool are_finite(const Algebra& algebra, const Poly& scores) {
   return std::all_of(scores.begin(), scores.end(), [&](const Monomial& m) {
-    return std::none_of(m.factors.begin(), m.factors.end(), [&](const Power& p) {
-      const Atom& atom = algebra.at(p.atom);
-      return p.exponent < 0 || (atom.kind == AtomKind::function && atom.function != Opcode::tanh) ||
-             (atom.kind == AtomKind::element && algebra.may_be_infinite &&
-              algebra.may_be_infinite(atom.element));
-    });
+    return !may_be_infinite(algebra, m.factors) &&
+           std::none_of(m.factors.begin(), m.factors.end(), [&](const Power& p) {
+             const Atom& atom = algebra.at(p.atom);
+             return p.exponent < 0 ||
+                    (atom.kind == AtomKind::function && atom.function != Opcode::tanh);
+           });
   });
 }
 
-/// Whether it is one product of queries and keys, times a number that makes it no larger.
+/// Whether it is one product of finite queries and keys, times a number that makes it no larger.
 bool is_product(const Algebra& algebra, const Poly& value) {
   return value.size() == 1 && std::abs(value[0].coefficient) <= 1 && value[0].factors.size() == 1 &&
          value[0].factors[0].exponent == 1 &&
-         algebra.at(value[0].factors[0].atom).kind == AtomKind::sum;
+         algebra.at(value[0].factors[0].atom).kind == AtomKind::sum &&
+         !may_be_infinite(algebra, value[0].factors);
 }
 
 /// Whether arithmetic on positions is rounded to a narrower type: distances in the hundreds become
@@ -194,6 +195,7 @@ Poly Region::expand(const Element& e) {
       return algebra_.multiply(factor(e, 0), algebra_.function(Opcode::divide, operand(1)));
     case Opcode::select: {
       if (guards_numbers(e)) return operand(2);
+      if (shows_all_weights(e)) return operand(1);
       const Poly p = operand(0);
       const Poly not_p = algebra_.add(Algebra::constant(1), algebra_.scale(p, -1));
       return algebra_.add(algebra_.multiply(p, operand(1)), algebra_.multiply(not_p, operand(2)));
@@ -257,6 +259,22 @@ bool Region::guards_numbers(const Element& select) {
            return atom.kind == AtomKind::weight && is_own &&
                   are_finite(algebra_, algebra_.at_poly(atom.argument));
          });
+}
+
+bool Region::shows_all_weights(const Element& select) {
+  const Poly weights = value(operand_of(elements_, select, 1));
+  if (weights.size() != 1 || elements_.splat(select.frame, select.x->operand(2)) != 0.0)
+    return false;
+  const Product& factors = weights[0].factors;
+  const auto weight = std::find_if(factors.begin(), factors.end(), [&](const Power& p) {
+    return algebra_.at(p.atom).kind == AtomKind::weight && p.exponent == 1;
+  });
+  if (weight == factors.end()) return false;
+  const auto mask = mask_of(algebra_, algebra_.at(weight->atom).argument);
+  if (!mask || !mask->hides_anything()) return false;
+  const Poly cells = weighed_cells(algebra_, *mask);
+  return algebra_.ratio(algebra_.multiply(cells, value(operand_of(elements_, select, 0))), cells) ==
+         1.0;
 }
 
 bool Region::is_made_of_weights(const Element& element) const {

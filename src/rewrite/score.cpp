@@ -89,12 +89,22 @@ double reach_of(const Algebra& algebra, const Monomial& m) {
   return reach;
 }
 
+/// Whether `m` is the product of queries and keys one of which the program may divide by 0.
+bool may_overflow(const Algebra& algebra, const Monomial& m) {
+  return std::any_of(m.factors.begin(), m.factors.end(), [&](const Power& p) {
+    return algebra.at(p.atom).kind == AtomKind::sum &&
+           may_be_infinite(algebra, algebra.at(p.atom).product);
+  });
+}
+
 /// Whether the terms of `scores` that data may make anything, by themselves or as factors of the
 /// product of queries and keys, could together be as low as `fill`.
 bool may_reach(const Algebra& algebra, const Poly& scores, double fill) {
   double reach = 0;
-  for (const Monomial& m : scores)
+  for (const Monomial& m : scores) {
+    if (may_overflow(algebra, m)) return true;
     if (is_free(algebra, m) || is_scaled(algebra, m)) reach += reach_of(algebra, m);
+  }
   return reach != 0 && !(reach < -fill / 4);  // a NaN is no bound
 }
 
@@ -180,12 +190,19 @@ Hiding hiding_of(Algebra& algebra, const Poly& visible, const Poly& hidden) {
 /// added to their fill.
 void leave_what_decides(Mask& mask) {
   for (size_t i = mask.indicators.size(); i-- > 0;) {
-    std::vector<bool> fails, holds;
-    for (size_t bits = 0; bits < mask.visible.size(); ++bits)
-      (bits >> i & 1 ? holds : fails).push_back(mask.visible[bits]);
-    if (fails != holds) continue;
+    const auto where = [&](const std::vector<bool>& of, bool holds) {
+      std::vector<bool> half;
+      for (size_t bits = 0; bits < of.size(); ++bits)
+        if ((bits >> i & 1) == holds) half.push_back(of[bits]);
+      return half;
+    };
+    if (where(mask.visible, false) != where(mask.visible, true)) continue;
     mask.indicators.erase(mask.indicators.begin() + static_cast<std::ptrdiff_t>(i));
-    mask.visible = std::move(holds);
+    std::vector<bool> fails = where(mask.never_weighs, false),
+                      both = where(mask.never_weighs, true);
+    for (size_t bits = 0; bits < both.size(); ++bits) both[bits] = both[bits] && fails[bits];
+    mask.visible = where(mask.visible, true);
+    mask.never_weighs = std::move(both);
   }
 }
 
@@ -216,6 +233,15 @@ bool is_free(const Algebra& algebra, const Monomial& m) {
   return has_data && (of_text.empty() || depends(of_data, of_text));
 }
 
+bool may_be_infinite(const Algebra& algebra, const Product& product) {
+  return std::any_of(product.begin(), product.end(), [&](const Power& p) {
+    const Atom& atom = algebra.at(p.atom);
+    if (atom.kind == AtomKind::sum) return may_be_infinite(algebra, atom.product);
+    return atom.kind == AtomKind::element && algebra.may_be_infinite &&
+           algebra.may_be_infinite(atom.element);
+  });
+}
+
 bool swallows_scores(const Algebra& algebra, const Monomial& m) {
   const bool is_number = std::all_of(m.factors.begin(), m.factors.end(), [&](const Power& p) {
     return algebra.at(p.atom).kind == AtomKind::indicator;
@@ -240,6 +266,18 @@ bool holds_fills(const Algebra& algebra, const Poly& scores, double largest) {
   return true;
 }
 
+std::vector<Poly> beside_fills(const Algebra& algebra, const Poly& scores) {
+  std::vector<Poly> all;
+  const std::vector<AtomId> indicators = indicators_in(algebra, scores);
+  if (indicators.size() > kMaxIndicators) return all;
+  for (size_t bits = 0; bits < size_t{1} << indicators.size(); ++bits) {
+    Assigned value = assign(algebra, scores, indicators, bits);
+    if (value.constant <= kLargestFill && value.constant > kMinusInfinity && !value.rest.empty())
+      all.push_back(std::move(value.rest));
+  }
+  return all;
+}
+
 Result<Mask> mask_of(Algebra& algebra, PolyId id) {
   const Poly z = algebra.at_poly(id);
   Mask mask;
@@ -258,6 +296,7 @@ Result<Mask> mask_of(Algebra& algebra, PolyId id) {
   for (const Assigned& value : values) {
     const bool is_visible = value.constant > lowest && !value.rest.empty();
     mask.visible.push_back(is_visible);
+    mask.never_weighs.push_back(value.constant <= kMinusInfinity);
     if (is_visible) {
       if (visible &&
           (!(algebra.ratio(*visible, value.rest) == 1.0) || value.constant != mask.shift))
@@ -311,13 +350,17 @@ Result<Mask> mask_of(Algebra& algebra, PolyId id) {
   return mask;
 }
 
-Poly visible_cells(Algebra& algebra, const Mask& mask) {
+namespace {
+
+/// 1 for the assignments of `indicators` that `table` says, else 0.
+Poly cells_of(Algebra& algebra, const std::vector<AtomId>& indicators,
+              const std::vector<bool>& table) {
   Poly sum;
-  for (size_t bits = 0; bits < mask.visible.size(); ++bits) {
-    if (!mask.visible[bits]) continue;
+  for (size_t bits = 0; bits < table.size(); ++bits) {
+    if (!table[bits]) continue;
     Poly product = Algebra::constant(1);
-    for (size_t i = 0; i < mask.indicators.size(); ++i) {
-      const Poly holds = {{1, {{mask.indicators[i], 1}}}};
+    for (size_t i = 0; i < indicators.size(); ++i) {
+      const Poly holds = {{1, {{indicators[i], 1}}}};
       product = algebra.multiply(
           product,
           bits >> i & 1 ? holds : algebra.add(Algebra::constant(1), algebra.scale(holds, -1)));
@@ -325,6 +368,19 @@ Poly visible_cells(Algebra& algebra, const Mask& mask) {
     sum = algebra.add(sum, product);
   }
   return sum;
+}
+
+}  // namespace
+
+Poly visible_cells(Algebra& algebra, const Mask& mask) {
+  return cells_of(algebra, mask.indicators, mask.visible);
+}
+
+Poly weighed_cells(Algebra& algebra, const Mask& mask) {
+  std::vector<bool> weigh = mask.never_weighs;
+  weigh.flip();
+  return mask.may_mask_whole_rows() ? cells_of(algebra, mask.indicators, weigh)
+                                    : visible_cells(algebra, mask);
 }
 
 Poly visibility(Algebra& algebra, const Mask& mask) {

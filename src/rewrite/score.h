@@ -32,11 +32,17 @@ bool is_free(const Algebra& algebra, const Monomial& m);
 /// Whether f32 holds little of the scores that the row-wise term `m` is added to.
 bool swallows_scores(const Algebra& algebra, const Monomial& m);
 
+/// Whether the text may make an infinity, or no number, of finite ones among the elements that
+/// `product` and its sums are made of: queries divided by what may be 0, for one.
+bool may_be_infinite(const Algebra& algebra, const Product& product);
+
 /// A mask as a truth table over indicators.
 struct Mask {
   std::vector<AtomId> indicators;
   /// By assignment (bit i: indicator i holds): whether the score is visible there.
   std::vector<bool> visible;
+  /// Likewise whether its weight is 0 whatever else the row holds, as beside a fill of -inf.
+  std::vector<bool> never_weighs;
   Poly visible_score;
   /// A number added to every visible score beside `visible_score`: all the same to the keys.
   double shift = 0;
@@ -64,12 +70,17 @@ struct Mask {
 
 /// 1 where the mask lets the score through, else 0.
 Poly visible_cells(Algebra& algebra, const Mask& mask);
-/// The same as far as a weight does not say so already.
+/// 1 where the score may have a weight, in rows that see no key too, else 0.
+Poly weighed_cells(Algebra& algebra, const Mask& mask);
+/// What of the visible cells a weight does not say already.
 Poly visibility(Algebra& algebra, const Mask& mask);
 
 /// Whether numbers of the size `largest` at most hold every fill of `scores`, and nothing makes an
 /// infinity of one that is none in the text: a row that it hides whole is another row then.
 bool holds_fills(const Algebra& algebra, const Poly& scores, double largest);
+
+/// What stands beside a mask's fill in `scores`, wherever one is added to something.
+std::vector<Poly> beside_fills(const Algebra& algebra, const Poly& scores);
 
 /// Fails with a reason if some assignment gives neither the score nor a fill that no score reaches.
 Result<Mask> mask_of(Algebra& algebra, PolyId z);

@@ -269,3 +269,33 @@ def weights_of_scores_less_the_log_of_nothing_made_numbers(q, k, v, mask, _, of_
 def weights_of_scores_divided_by_nothing_made_numbers(q, k, v, mask, _, temperatures):
     p = jax.nn.softmax(jnp.where(mask, scores(q, k) / temperatures[:, None, None], -jnp.inf))
     return 1 + jnp.einsum("bhqk,bkhd->bqhd", jnp.where(jnp.isnan(p), 0.0, p), v)
+
+
+def of_length_one(x):
+    return x / jnp.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def vectors_of_zeros(random):
+    q, k, v = heads(random)
+    q[0, 2] = 0
+    k[1, 3] = 0
+    return [q, k, v]
+
+
+@trap(vectors_of_zeros)
+def scores_of_no_direction_made_zeros(q, k, v):
+    s = scores(of_length_one(q), of_length_one(k))
+    return weighed(jnp.where(jnp.isnan(s), 0.0, s), v)
+
+
+@trap(vectors_of_zeros)
+def weights_of_no_direction_made_zeros(q, k, v):
+    p = jax.nn.softmax(scores(of_length_one(q), of_length_one(k)))
+    return 1 + jnp.einsum("bhqk,bkhd->bqhd", jnp.nan_to_num(p), v)
+
+
+@trap(vectors_of_zeros, grad=(0, 1, 2))
+def scores_of_nearly_no_direction_made_zeros(q, k, v):
+    """An epsilon keeps them numbers."""
+    q, k = (x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6) for x in (q, k))
+    return weighed(jnp.nan_to_num(scores(q, k)), v)

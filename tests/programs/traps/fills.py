@@ -207,3 +207,49 @@ def multiplied_beyond_the_fill_and_masked_again(q, k, v, shown, by):
 def divided_by_nothing_less_a_log_sum_exp(q, k, v, shown, by):
     s = jnp.where(np.arange(K) < 5, scores(q, k) / by[:, None, None], -1e9)
     return jnp.einsum("bhqk,bkhd->bqhd", jnp.exp(s - jax.nn.logsumexp(s, -1, keepdims=True)), v)
+
+
+@trap(lambda r: [*low_scores(r), np.array([0, 1, 1e-12], np.float32)])
+def queries_divided_by_nothing_of_a_head(q, k, v, shown, by):
+    return weighed(jnp.where(shown, scores(q / by[:, None], k), -1e9), v)
+
+
+@trap(lambda r: [*low_scores(r), np.array([1, 2, 1e-12], np.float32)], grad=(0, 1, 2))
+def keys_divided_by_next_to_nothing_of_a_head(q, k, v, shown, by):
+    return weighed(jnp.where(shown, scores(q, k / by[:, None]), -1e9), v)
+
+
+@trap(lambda r: [*low_scores(r), np.array([[1e-12, 1], [1, 1], [2, 3]], np.float32), np.ones((K, 2), np.float32)], grad=(0, 1, 2))
+def inverses_of_next_to_nothing_multiplied_and_added(q, k, v, shown, by, of_keys):
+    return weighed(jnp.where(shown, scores(q, k) - (1 / by @ of_keys.T)[:, None], -1e9), v)
+
+
+@trap(lambda r: [*low_scores(r), np.array([0, 1, 1e-12], np.float32)], grad=(0, 1, 2))
+def queries_divided_by_an_epsilon_of_a_head(q, k, v, shown, by):
+    return weighed(jnp.where(shown, scores(q / (by * by + 1e-10)[:, None], k), -1e9), v)
+
+
+# Fills that the program adds in 16 bits, in rows hidden whole: nothing within millions is left beside them.
+
+def hidden_in_bf16(random):
+    shown = random.random((B, 1, Q, K)) < 0.5
+    shown[0, 0, 2] = shown[1] = False
+    return [*(x.astype(jnp.bfloat16) for x in heads(random)), shown, (normal(random, H, Q, K) * 100).astype(jnp.bfloat16)]
+
+
+@trap(hidden_in_bf16, grad=(0, 1, 2))
+def bias_added_to_fills_of_bf16(q, k, v, shown, bias):
+    return weighed(jnp.where(shown, scores(q, k), jnp.bfloat16(-1e9)) + bias, v)
+
+
+@trap(hidden_in_bf16, grad=(0, 1, 2))
+def fills_of_bf16_added_beside_distances(q, k, v, shown, _):
+    """The call can be told what is lost."""
+    distances = (jnp.arange(K)[None] - jnp.arange(Q)[:, None]).astype(jnp.bfloat16) * jnp.bfloat16(20)
+    return weighed(scores(q, k) + distances + jnp.where(shown, 0.0, -1e9).astype(jnp.bfloat16), v)
+
+
+@trap(hidden_in_bf16, grad=(0, 1, 2))
+def fills_of_f32_added_to_scores_of_bf16(q, k, v, shown, bias):
+    s = scores(q, k).astype(jnp.float32) + bias
+    return weighed(s + jnp.where(shown, 0.0, -1e9), v.astype(jnp.float32))
