@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstring>
 
 #include "onnxruntime/element_types.h"
 #include "onnxruntime/host.h"
@@ -60,6 +61,15 @@ Status describe(const abi::Api& api, const abi::Value* value, const char* name, 
   out.dims = Dims(dims.begin(), dims.begin() + rank);
   // The host gives addresses of tensors for writing alone; Heddle writes to no input.
   return status_from(api, api.get_tensor_mutable_data(const_cast<abi::Value*>(value), &out.data));
+}
+
+/// The bytes of a tensor that lies at an address of no whole elements, as a program's array may;
+/// 0 of any other.
+size_t misplaced_bytes(const Value& value) {
+  if (!value.is_given()) return 0;
+  const auto element = static_cast<size_t>(size_of(*value.dtype));
+  if (reinterpret_cast<uintptr_t>(value.data) % element == 0) return 0;
+  return static_cast<size_t>(element_count(value.dims).value_or(0)) * element;
 }
 
 template <class T>
@@ -168,10 +178,14 @@ Status Kernel::run(abi::KernelContext* context) const {
   if (report_) report_->print(plan->attention_paths);
   HEDDLE_TRY(make_outputs(context, *plan, outputs));
 
-  // Blocks that the node fills, then the plan's workspace, in one piece of memory.
+  // Blocks that the node fills, copies of misplaced inputs, then the plan's workspace, in one piece
+  // of memory.
   const size_t prepared = plan->prepared_bytes.size();
   size_t bytes = plan->workspace_bytes;
   for (const size_t block : plan->prepared_bytes) bytes += aligned(block);
+  if (is_on_host) {
+    for (const Value& input : inputs) bytes += aligned(misplaced_bytes(input));
+  }
   std::optional<Scratch> scratch;
   if (bytes > 0 && is_on_host) {
     HEDDLE_ASSIGN(scratch, Scratch::allocate(api_, context, near, bytes));
@@ -184,7 +198,16 @@ Status Kernel::run(abi::KernelContext* context) const {
     blocks[n] = memory;
     memory += aligned(plan->prepared_bytes[n]);
   }
-  if (is_on_host) HEDDLE_TRY(node_->prepare(inputs, wanted_, outputs, {blocks.data(), prepared}));
+  if (is_on_host) {
+    for (Value& input : inputs) {
+      const size_t moved = misplaced_bytes(input);
+      if (moved == 0) continue;
+      std::memcpy(memory, input.data, moved);
+      input.data = memory;
+      memory += aligned(moved);
+    }
+    HEDDLE_TRY(node_->prepare(inputs, wanted_, outputs, {blocks.data(), prepared}));
+  }
 
   if (plan->plan) {
     const auto address = [&](int64_t uid) -> void* {

@@ -114,6 +114,31 @@ def test_layer_norm_has_the_outputs_that_are_wanted(dims, outputs):
     same(results, {name: all_results[name] for name in outputs})
 
 
+def test_arrays_that_lie_at_no_whole_elements():
+    """As those of a file whose header has an odd number of bytes, of which onnxruntime hands on the address."""
+    def moved(array):
+        return np.frombuffer(b"\0" + array.tobytes(), array.dtype, offset=1).reshape(array.shape)
+
+    def drawn(*dims):
+        return rng.standard_normal(dims).astype(np.float32)
+
+    rng = np.random.default_rng(52)
+    node, inputs, results, exact = draw_norm("LayerNormalization", bias=True)
+    calls = [(node, ONNX, inputs, {"Y": results["Y"]})]
+    # A mask that the node fills up, and parts of a tensor that hold keys and values.
+    calls.append((onnx_node.Node("Attention", "", ("Q", "K", "V", "attn_mask"), ("Y",), {}, 23), ONNX,
+                  {"Q": drawn(1, 2, 3, 8), "K": drawn(1, 2, 5, 8), "V": drawn(1, 2, 5, 8), "attn_mask": drawn(3, 4)},
+                  {"Y": np.empty((1, 2, 3, 8), np.float32)}))
+    calls.append((onnx_node.Node("MultiHeadAttention", "com.microsoft", ("query", "key"), ("output",), {"num_heads": 2}), MICROSOFT,
+                  {"query": drawn(1, 3, 16), "key": drawn(1, 5, 2, 2, 8)}, {"output": np.empty((1, 3, 16), np.float32)}))
+    for node, library, inputs, results in calls:
+        expected = {name: np.empty_like(array) for name, array in results.items()}
+        node.run(inputs, expected, library)
+        node.run({name: moved(array) for name, array in inputs.items()}, results, library)
+        same(results, expected)
+    np.testing.assert_allclose(calls[0][3]["Y"], exact["Y"], **F32)
+
+
 def test_layer_norm_keeps_nan_and_infinity_in_their_rows_agrees_with_onnxruntime():
     node, inputs, results, _ = draw_norm("LayerNormalization", bias=True)
     inputs["X"][0, 1, 3], inputs["X"][1, 2, 39] = np.nan, np.inf
