@@ -149,6 +149,47 @@ defmodule Heddle.FlashAttentionTest do
     end
   end
 
+  test "bands that leave out whole rows", _c do
+    [q, k, v, d_out] =
+      for shape <- [{1, 6, 4, 8}, {1, 3, 2, 8}, {1, 3, 2, 5}, {1, 6, 4, 5}], do: Draw.tensor(shape)
+
+    part = fn tensor, first, count ->
+      {1, _length, heads, dim} = tensor.shape
+      row = 4 * heads * dim
+      Tensor.new!(binary_part(tensor.data, first * row, count * row), {1, count, heads, dim}, :f32)
+    end
+
+    run = fn rows, d_out, options ->
+      {output, lse} = FlashAttention.forward_with_states!(rows, k, v, options)
+      {output, FlashAttention.backward!(d_out, rows, k, v, output, lse, options)}
+    end
+
+    # Rows 3 to 5 see keys up to 0, 1 and 2; then rows 0 to 3 see keys from -1, 0, 1 and 2 on.
+    for {options, first, count, alone} <- [
+          {[causal: :bottom_right], 3, 3, [causal: true]},
+          {[causal: false, window: {1, nil}], 0, 4, [causal: false, window: {1, nil}, q_lengths: [4]]}
+        ] do
+      {output, {dq, dk, dv}} = run.(q, d_out, options)
+
+      {output_alone, {dq_alone, dk_alone, dv_alone}} =
+        run.(part.(q, first, count), part.(d_out, first, count), alone)
+
+      for {found, expected} <- [
+            {part.(output, first, count), output_alone},
+            {part.(dq, first, count), dq_alone},
+            {dk, dk_alone},
+            {dv, dv_alone}
+          ],
+          {x, y} <- Enum.zip(Tensor.to_list(found), Tensor.to_list(expected)),
+          do: assert_in_delta(x, y, 1.0e-5)
+
+      hidden = if first == 0, do: count, else: 0
+
+      for tensor <- [output, dq],
+          do: assert(Enum.all?(Tensor.to_list(part.(tensor, hidden, 6 - count)), &(&1 == 0.0)))
+    end
+  end
+
   test "dropout is drawn by seed and offset", c do
     of = fn options -> FlashAttention.forward!(c.q, c.k, c.v, [dropout: 0.5] ++ options) end
     assert of.(seed: 1) == of.(seed: 1, offset: 0)

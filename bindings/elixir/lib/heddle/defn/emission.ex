@@ -33,6 +33,8 @@ defmodule Heddle.Defn.Emission do
          {:ok, sizes} <- Sizes.new(q, k, v),
          {:ok, sizes} <- Packing.sizes(sizes, nil),
          {:ok, options} <- Options.new(options, sizes, pass),
+         # The custom call has no operands for them: the library says where it wants some.
+         options = %{options | q_lengths: nil, kv_lengths: nil},
          call = call(pass, %{q: q, k: k, v: v}, sizes, options),
          text = Graph.text(call.graph),
          {:ok, plan} <- Native.plan(text, device),

@@ -219,7 +219,10 @@ defmodule Heddle.FlashAttention.Options do
   # The graph wants lengths of both sides, an offset beside a seed, and a scale.
   defp complete(options, sizes) do
     dropout = if options.dropout == 0.0, do: nil, else: options.dropout
-    padded = options.q_lengths != nil or options.kv_lengths != nil or options.offsets != nil
+    {left, _right, _alignment} = bounds(options)
+    # A band that leaves out whole rows wants lengths too.
+    leaves_out = sizes.length > sizes.kv_length and (left != nil or options.causal == :bottom_right)
+    padded = leaves_out or options.q_lengths != nil or options.kv_lengths != nil or options.offsets != nil
     list = fn lengths -> Tensor.from_list!(lengths, {sizes.batch}, :i32) end
 
     %{
