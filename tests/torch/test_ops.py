@@ -7,6 +7,7 @@ from torch.nn import functional
 
 import heddle
 import heddle.torch
+from heddle.torch import _attention_ops
 
 B, T, S, N, K, H, D = 2, 7, 9, 4, 2, 16, 8
 
@@ -207,6 +208,29 @@ def test_vmap():
         close(found, expected)
         for one, right in zip(*(torch.autograd.grad(y.sin().sum(), x) for y in (found, expected)), strict=True):
             close(one, right)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_program_that_asks_for_deterministic_algorithms_has_them(compiled, monkeypatch):
+    """Which on a CPU all are: what is asked of the plan of the gradients is looked at."""
+    asked, of_backward = [], _attention_ops.backward_call
+
+    def backward_call(given, config, *rest):
+        asked.append(config.deterministic)
+        return of_backward(given, config, *rest)
+
+    def call(x):
+        return heddle.torch.attention(x, x, x)
+
+    monkeypatch.setattr(_attention_ops, "backward_call", backward_call)
+    for wanted in (False, True):
+        torch.use_deterministic_algorithms(wanted)
+        try:
+            run = torch.compile(call, fullgraph=True, backend="aot_eager") if compiled else call
+            run(drawn(B, T, N, H)).sum().backward()
+        finally:
+            torch.use_deterministic_algorithms(False)
+    assert asked == [False, True]
 
 
 def test_vmap_of_no_entries():

@@ -23,7 +23,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, bias: torch.
     """`heddle.attention` of tensors, differentiable once in q, k, v, bias and sink, by O and the log-sum-exp.
 
     Args: those of `heddle.attention`, and of dropout the seed and the offset may be tensors of one integer, on q's device.
-    Under `torch.autocast` q, k and v are converted to its dtype.
+    Under `torch.autocast` q, k and v are converted to its dtype. Where `torch.use_deterministic_algorithms` asks for it, a call is
+    deterministic whatever it says.
 
     Returns: as `heddle.attention`, on q's device and its current stream.
 
@@ -38,6 +39,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, bias: torch.
         given["q_segments"], given["kv_segments"] = _attention_graph.split_segments(segment_ids)
     probability, *words = _attention_graph.split_dropout(dropout)
     return_lse = flag(OP, "return_lse", return_lse)
+    deterministic = flag(OP, "deterministic", deterministic) or torch.are_deterministic_algorithms_enabled()
     one_of(OP, "layout", layout, LAYOUTS)
     _calls.checked(OP, given)
     tensors = {name: x for name, x in given.items() if x is not None}
