@@ -110,12 +110,12 @@ struct ScaledCopyArguments : RowsArguments {
   unsigned* largest;  ///< bits of an f32, or null
 };
 
-/// to = number * passed * the product of `of` / that of `by`.
+/// to = number * passed * the product of `of` / that of `by`, or the magnitude of that.
 struct Product {
   static constexpr int kMostOf = 6, kMostBy = 2;
   float* to;
   float number, passed;  ///< of the plan, of the execution
-  int of_count, by_count;
+  int of_count, by_count, is_magnitude;
   const float *of[kMostOf], *by[kMostBy];
 };
 struct FactorsArguments {

@@ -15,7 +15,7 @@ HEDDLE_DEVICE void make_factors(const FactorsArguments& args) {
   float of = product.number * product.passed, by = 1.0f;
   for (int i = 0; i < product.of_count; ++i) of *= *product.of[i];
   for (int i = 0; i < product.by_count; ++i) by *= *product.by[i];
-  *product.to = of / by;
+  *product.to = product.is_magnitude ? fabsf(of / by) : of / by;
 }
 
 }  // namespace heddle::streaming

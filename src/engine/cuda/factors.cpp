@@ -49,6 +49,7 @@ class FactorsBlock {
     streaming::Product& to = arguments.products[arguments.product_count++];
     to.number = static_cast<float>(product.number);
     to.passed = 1;
+    to.is_magnitude = product.is_magnitude ? 1 : 0;
     entry(to.to, product.to, Entry::Kind::address);
     for (const OperandId id : product.of) {
       if (id == kAbsent) continue;

@@ -14,6 +14,7 @@ struct FactorsStep {
     problem::OperandId to = problem::kAbsent;
     double number = 1;
     std::vector<problem::OperandId> of, by;  ///< absent ones are 1
+    bool is_magnitude = false;               ///< `to` is that of the product
   };
   std::vector<Product> products;
   std::vector<problem::OperandId> zeroed;  ///< f32 that begin as 0

@@ -174,7 +174,8 @@ Result<Lowering> lower_fp8_by_16_bits(const Fp8AttentionBackwardProblem& problem
     last.products.push_back({fp8.amax_d_p,
                              1,
                              {s.largest_d_dot, fp8.descale_d_o, fp8.descale_v},
-                             {fp8.descale_q, fp8.descale_k}});
+                             {fp8.descale_q, fp8.descale_k},
+                             /*is_magnitude=*/true});
     stages.build().after(std::move(last));
   }
   return lower_stages(std::move(stages).finish(attention), target, lower);
