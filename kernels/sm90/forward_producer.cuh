@@ -2,6 +2,7 @@
 // another feeds the rings of Q, K and V, and a third that of what scores read of their cells.
 #pragma once
 
+#include "../attention/row_statistics.cuh"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/sync.cuh"
 #include "../ptx/tma.cuh"
@@ -34,10 +35,13 @@ struct ForwardProducer {
       const bool valid = stream.valid();
       Work work{-1};
       if (valid) work = Work::at(args, stream.index());
-      // A ragged tile past its sequence's end has nothing to read or write.
+      // A ragged tile past its sequence's end has nothing to read, and but for statistics that lie
+      // dense nothing to write.
       const bool skip = C::kLengths && valid && args.problem.q.offsets != nullptr &&
                         work.q_tile * kTileM >= work.q_length;
-      if (!skip) {
+      if (skip) {
+        end_rows_beyond(args.problem, work);
+      } else {
         ptx::mbarrier_wait(ring.empty(at.stage()), at.parity() ^ 1);
         work.store(shared + Block::kAt.items + at.stage() * ForwardLayout::kItemBytes);
         ptx::mbarrier_arrive(ring.full(at.stage()));
@@ -47,6 +51,21 @@ struct ForwardProducer {
       // The ring holds one more than is at work: nobody waits for the atomic.
       stream.take_next();
     }
+  }
+
+  /// Dense statistics of the rows of a tile past its sequence's end, as of rows that see nothing.
+  HEDDLE_DEVICE static void end_rows_beyond(const attention::ForwardParameters& p,
+                                            const Work& work) {
+    const int first = work.q_tile * kTileM, end = min_of(first + kTileM, p.q_length);
+    const auto fill = [&](const attention::Tensor& statistic, float value) {
+      if (statistic.data == nullptr || statistic.offsets != nullptr) return;
+      float* to = attention::element_pointer<float>(statistic, work.batch, work.head, first, 0);
+#pragma unroll 1
+      for (int row = first; row < end; ++row, to += statistic.stride[2]) *to = value;
+    };
+    fill(p.stats, attention::minus_infinity());
+    fill(p.max, attention::minus_infinity());
+    fill(p.sum_exp, 0.0f);
   }
 
   /// Feeds the Q, K and V rings; one thread.

@@ -104,6 +104,27 @@ TEST_F(AttentionOnGpu, BackwardOfAlignedTensorsMatchesTheDefinition) {
   run([](Random& random) { return random_sdpa_backward(random, aligned_backward_options()); });
 }
 
+// Rows that lie behind one another, whose statistics do not: of those there are rows past a length.
+TEST_F(AttentionOnGpu, ForwardOfRaggedTensorsBesideDenseStatisticsMatchesTheDefinition) {
+  for (AttentionOptions options :
+       {aligned_options(), gpu_options(), decode_options(), aligned_f32_options()}) {
+    options.padding = options.ragged = 1;
+    run([&options](Random& random) {
+      Program program = random_sdpa(random, options);
+      const auto& op = std::get<graph::Sdpa>(program.graph.nodes.back().op);
+      for (const graph::TensorId id : {op.stats, op.max, op.sum_exp}) {
+        if (id == graph::kNone) continue;
+        graph::Tensor& statistic = program.graph[id];
+        statistic.ragged_offset = graph::kNone;
+        statistic.ragged_offset_multiplier = 1;
+        statistic.strides = *dense_strides(statistic.dims);
+        program.allocate(id);
+      }
+      return program;
+    });
+  }
+}
+
 TEST_F(AttentionOnGpu, BackwardOfRaggedTensorsMatchesTheDefinition) {
   AttentionOptions options = aligned_backward_options();
   options.padding = options.ragged = 1;
