@@ -3,6 +3,7 @@
 // HEDDLE_TEST_PART (support/part.h) runs some of them.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <functional>
 
 #include "engine/cpu/engine.h"
@@ -138,6 +139,20 @@ AttentionOptions score_functions() {
 TEST(RandomForward, ScoreFunctions) { sweep(random_sdpa, score_functions(), 940000, seeds(60)); }
 TEST(RandomBackward, ScoreFunctions) {
   sweep(random_sdpa_backward, score_functions(), 950000, seeds(60));
+}
+// Of 32 bits they are sign-extended, which beside offsets below zero would cancel.
+TEST(RandomForward, SeedsOfDropoutBelowZero) {
+  AttentionOptions options;
+  options.dropout = 1;
+  const Draw draw = [](Random& random, const AttentionOptions& of) {
+    Program program = random_sdpa(random, of);
+    const graph::Node& node = program.graph.nodes.back();
+    const graph::Dropout& dropout = std::get<graph::Sdpa>(node.op).attention.dropout;
+    if (dropout.offset != graph::kNone)
+      program.set_integer(dropout.seed, -1 - random.integer(0, INT32_MAX));
+    return program;
+  };
+  sweep(draw, options, 960000, seeds(30));
 }
 /// With a NaN in every fifth row of Q.
 AttentionOptions undefined_rows() {

@@ -25,7 +25,8 @@ int64_t integer_of(const View& v, int64_t index) {
   }
   int32_t narrow;
   std::memcpy(&narrow, p, sizeof narrow);
-  return v.element == Element::u32 ? static_cast<uint32_t>(narrow) : narrow;
+  if (v.element == Element::u32) return static_cast<uint32_t>(narrow);  // no type of both
+  return narrow;
 }
 
 /// A scalar.
