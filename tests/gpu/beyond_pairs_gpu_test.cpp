@@ -2,7 +2,7 @@
 // below their head, and gradients of scores far from the bound that gives them their unit.
 #include <cmath>
 
-#include "gpu/gpu_test.h"
+#include "gpu/attention_program.h"
 #include "reference/evaluate.h"
 #include "support/compare.h"
 
@@ -12,56 +12,8 @@ namespace {
 using graph::PointwiseMode;
 using graph::TensorId;
 
-constexpr int64_t kHeads = 2, kRows = 70, kKeys = 90;
-
-/// What fills q, k, v and dO, 0 to 3: row of an element, and a normal draw.
-using Value = std::function<double(int tensor, int64_t row, double normal)>;
-using Change = std::function<void(Program&, graph::AttentionAttributes&)>;
-
-/// The backward, or with `forward` the forward alone.
-Program program_of(int64_t head_dim, bool forward, const Value& value, const Change& change = {}) {
-  Program program;
-  program.graph.io_dtype = program.graph.intermediate_dtype = program.graph.compute_dtype =
-      DataType::f32;
-  Random random(static_cast<uint64_t>(head_dim));
-  const Dims queries{1, kHeads, kRows, head_dim}, keys{1, kHeads, kKeys, head_dim},
-      row{1, kHeads, kRows, 1};
-  const auto add = [&](const char* name, const Dims& dims) {
-    const TensorId id = program.add(name, DataType::f32, dims);
-    program.allocate(id);
-    return id;
-  };
-  const auto input = [&](const char* name, int tensor, const Dims& dims) {
-    const TensorId id = add(name, dims);
-    for (int64_t h = 0; h < dims[1]; ++h)
-      for (int64_t i = 0; i < dims[2]; ++i)
-        for (int64_t j = 0; j < dims[3]; ++j)
-          program.set(id, value(tensor, i, random.normal()), 0, h, i, j);
-    return id;
-  };
-  graph::Sdpa op;
-  op.attention.attn_scale = 1 / std::sqrt(static_cast<double>(head_dim));
-  if (change) change(program, op.attention);
-  op.q = input("q", 0, queries);
-  op.k = input("k", 1, keys);
-  op.v = input("v", 2, keys);
-  op.o = add("o", queries);
-  op.stats = add("stats", row);
-  program.graph.nodes.push_back({"attention", op});
-  if (forward) return program;
-
-  const reference::Buffers buffers = program.buffers();
-  reference::store_results(reference::evaluate(program.graph, buffers).value(), buffers);
-  graph::SdpaBackward gradient;
-  gradient.q = op.q, gradient.k = op.k, gradient.v = op.v, gradient.o = op.o;
-  gradient.stats = op.stats;
-  gradient.attention = op.attention;
-  gradient.d_o = input("dO", 3, queries);
-  gradient.d_q = add("dQ", queries);
-  gradient.d_k = add("dK", keys);
-  gradient.d_v = add("dV", keys);
-  program.graph.nodes = {{"gradient", gradient}};
-  return program;
+AttentionShape shape_of(int64_t head_dim, bool backward = true) {
+  return {.dtype = DataType::f32, .head_dim = head_dim, .backward = backward};
 }
 
 class BeyondPairs : public OnGpu {
@@ -83,7 +35,7 @@ class BeyondPairs : public OnGpu {
     const auto* got = reinterpret_cast<const float*>(built.program.memory.at(tensor.uid).data());
     const auto& want = exact->result(id).values;
     const int64_t columns = tensor.dims[3];
-    for (int64_t head = 0; head < kHeads; ++head) {
+    for (int64_t head = 0; head < tensor.dims[1]; ++head) {
       for (int64_t n = 0; n < columns; ++n) {
         const auto at = static_cast<size_t>((head * tensor.dims[2] + row) * columns + n);
         ASSERT_NE(want[at], 0);
@@ -99,27 +51,29 @@ void cause(Program&, graph::AttentionAttributes& a) { a.right_bound = 0; }
 TEST_F(BeyondPairs, RowsFarBelowTheirHeadAreNotZero) {
   for (const int64_t head_dim : {64, 128}) {
     SCOPED_TRACE(head_dim);
-    Built forward = executed(program_of(
-        head_dim, true,
-        [](int tensor, int64_t row, double x) { return tensor == 2 && row == 0 ? 1e-28 * x : x; },
-        cause));
+    Built forward = executed(
+        attention_program(shape_of(head_dim, false), cause, [](Input input, int64_t row, double x) {
+          return input == Input::v && row == 0 ? 1e-28 * x : x;
+        }));
     expect_row(forward, std::get<graph::Sdpa>(forward.program.graph.nodes[0].op).o, 0);
-    Built backward = executed(program_of(head_dim, false, [](int tensor, int64_t row, double x) {
-      return tensor == 3 && row == 5 ? 1e-28 * x : x;
-    }));
+    Built backward =
+        executed(attention_program(shape_of(head_dim), {}, [](Input input, int64_t row, double x) {
+          return input == Input::d_o && row == 5 ? 1e-28 * x : x;
+        }));
     expect_row(backward, std::get<graph::SdpaBackward>(backward.program.graph.nodes[0].op).d_q, 5);
   }
 }
 
 /// Scores are dot products times numbers of their head, as a learned temperature has them.
-void multiply_scores(Program& program, graph::AttentionAttributes& a, double by) {
-  const Dims cells{1, kHeads, kRows, kKeys};
-  const TensorId factor = program.add("factor", DataType::f32, {1, kHeads, 1, 1});
+void multiply_scores(Program& program, const AttentionShape& shape, graph::AttentionAttributes& a,
+                     double by) {
+  const TensorId factor = program.add("factor", DataType::f32, {1, shape.heads, 1, 1});
   program.allocate(factor);
-  for (int64_t h = 0; h < kHeads; ++h) program.set(factor, by * static_cast<double>(1 + h), 0, h);
+  for (int64_t h = 0; h < shape.heads; ++h)
+    program.set(factor, by * static_cast<double>(1 + h), 0, h);
   graph::ScoreModifier modifier;
   for (TensorId* id : {&modifier.score_in, &modifier.score_out}) {
-    *id = program.add("score", DataType::f32, cells);
+    *id = program.add("score", DataType::f32, shape.cells());
     program.graph[*id].is_virtual = true;
   }
   modifier.ops.push_back(
@@ -131,13 +85,14 @@ TEST_F(BeyondPairs, SlopesOfScoresMayBeOfAnySize) {
   for (const int64_t head_dim : {64, 128}) {
     for (const double slope : {1.0, 30.0, 1e4, 1e7, 1e-4, 1e-7}) {
       SCOPED_TRACE(fmt::format("head_dim {}, slope {}", head_dim, slope));
-      Built built = executed(program_of(
-          head_dim, false,
-          [=](int tensor, int64_t, double x) {
-            return tensor == 0 ? x / slope : tensor == 1 ? x : std::fabs(x);
-          },
+      const AttentionShape shape = shape_of(head_dim);
+      Built built = executed(attention_program(
+          shape,
           [=](Program& program, graph::AttentionAttributes& a) {
-            multiply_scores(program, a, slope);
+            multiply_scores(program, shape, a, slope);
+          },
+          [=](Input input, int64_t, double x) {
+            return input == Input::q ? x / slope : input == Input::k ? x : std::fabs(x);
           }));
       EXPECT_TRUE(matches_reference(built.program, DataType::f32, kTwiceNaive));
     }
@@ -148,9 +103,8 @@ TEST_F(BeyondPairs, DropoutMayKeepFewWeights) {
   for (const int64_t head_dim : {64, 128}) {
     for (const double probability : {0.5, 0.99}) {
       SCOPED_TRACE(fmt::format("head_dim {}, probability {}", head_dim, probability));
-      Built built = executed(program_of(
-          head_dim, false,
-          [](int tensor, int64_t, double x) { return tensor == 0 ? 2 * x : std::fabs(x); },
+      Built built = executed(attention_program(
+          shape_of(head_dim),
           [=](Program& program, graph::AttentionAttributes& a) {
             a.dropout.probability = probability;
             for (TensorId* id : {&a.dropout.seed, &a.dropout.offset}) {
@@ -158,7 +112,8 @@ TEST_F(BeyondPairs, DropoutMayKeepFewWeights) {
               program.allocate(*id);
               program.set_integer(*id, 7);
             }
-          }));
+          },
+          [](Input input, int64_t, double x) { return input == Input::q ? 2 * x : std::fabs(x); }));
       EXPECT_TRUE(matches_reference(built.program, DataType::f32, kTwiceNaive));
     }
   }
