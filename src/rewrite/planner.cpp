@@ -4,7 +4,6 @@
 #include <array>
 
 #include "rewrite/carry.h"
-#include "rewrite/reach.h"
 
 namespace heddle::rewrite {
 
@@ -110,22 +109,6 @@ Status Planner::begin(const Plan* forward) {
                  "the fill {} is added to scores, which may be lost beside it: in the program's "
                  "floats others than in those of the call, whose operands are {}",
                  *plan_.keys.fill, hlo::name(plan_.dtype));
-  return match_.adds_fills_in_half && plan_.keys.fill ? round_as_in_half(mask) : Status();
-}
-
-Status Planner::round_as_in_half(const Mask& mask) {
-  // bf16 has 16 bits less than f32, and is the only type of 16 bits that has such fills: beside one
-  // that is 2^16 times as large f32 rounds as it does. Fills that nothing is left beside in f32
-  // stay as they are.
-  constexpr double kFewerBits = 0x1p16, kLosesAll = kReachOfProducts * 0x1p24;
-  double& fill = *plan_.keys.fill;
-  if (-fill >= kLosesAll) return {};
-  if (mask.terms_reach_fill)
-    return error(Code::graph_not_supported,
-                 "the fill {} is added in 16 bits to scores that data may make as low: of a row "
-                 "that it hides whole f32 keeps what is lost there",
-                 fill);
-  fill *= kFewerBits;
   return {};
 }
 

@@ -26,8 +26,6 @@ class Planner {
 
   /// `forward`: of a backward, the forward call that it reads.
   Status begin(const Plan* forward = nullptr);
-  /// Makes the fill one beside which the call keeps of scores what the program's 16 bits do.
-  Status round_as_in_half(const Mask& mask);
 
   /// A bound tensor of the graph for an operand of the program.
   Result<graph::TensorId> operand(std::string name, const Element& leaf, const Axes& axes);
@@ -169,6 +167,8 @@ class Planner {
   Element as_result(const Element& place) const;
 
   Status set_mask(graph::AttentionAttributes& a, ScoreGraph& score);
+  /// Whether of a score that it hides the call keeps what bf16 keeps beside the fill.
+  bool adds_fill_in_bf16() const;
   /// Where the band's diagonal is counted from: keys beyond rows, or 0 for the top left.
   int64_t corner() const;
   /// Whether the score compares indices with the band's bounds, as no attribute says them.
@@ -239,7 +239,8 @@ class Planner {
   std::map<std::string, Tables> tables_;  // by operand
   std::vector<graph::Node> after_;
   int64_t last_uid_ = 0;
-  bool carries_ = false;  // from the body that home reads back
+  graph::TensorId visible_ = graph::kNone;  ///< with adds_fill_in_bf16(): where the mask hides none
+  bool carries_ = false;                    // from the body that home reads back
 };
 
 }  // namespace heddle::rewrite

@@ -5,6 +5,7 @@
 
 #include "rewrite/carry.h"
 #include "rewrite/planner.h"
+#include "rewrite/reach.h"
 
 namespace heddle::rewrite {
 
@@ -16,6 +17,10 @@ namespace {
 /// factors together are farther from 1 than 2 to this power, scores of usual sizes come of products
 /// that the type does not hold.
 int most_exponent(hlo::ElementType type) { return type == hlo::ElementType::f64 ? 900 : 100; }
+
+/// f32 has 16 bits more than bf16: beside a number so many times as large as a fill it rounds as
+/// bf16 does beside the fill.
+constexpr double kMoreBits = 0x1p16;
 
 }  // namespace
 
@@ -38,6 +43,8 @@ Status Planner::set_attributes(graph::AttentionAttributes& a) {
   if (mask_first) HEDDLE_TRY(set_mask(a, score_graph));
   HEDDLE_TRY(set_added(a, score_graph));
   if (!mask_first) HEDDLE_TRY(set_mask(a, score_graph));
+  if (visible_ != graph::kNone)
+    score_graph.raise_where_not(visible_, kMoreBits * *plan_.keys.fill, *plan_.keys.fill);
   if (!score_graph.is_empty()) a.score_mod = score_graph.take();
   if (!plan_.absorbed.empty()) plan_.score += ", RoPE";
   for (const std::string& why : plan_.rope_outside)
@@ -96,12 +103,20 @@ Status Planner::set_mask(graph::AttentionAttributes& a, ScoreGraph& score) {
   TensorId visible = keeps[0];
   for (size_t i = 1; i < keeps.size(); ++i)
     visible = score.apply(graph::PointwiseMode::logical_and, {visible, keeps[i]}, "visible");
+  if (adds_fill_in_bf16()) visible_ = visible;
+  const double fill = adds_fill_in_bf16() ? kMoreBits * *keys.fill : *keys.fill;
   if (match_.score.mask.hiding == Hiding::adds) {
-    score.add_where_not(visible, *keys.fill);
+    score.add_where_not(visible, fill);
   } else {
-    score.replace_where_not(visible, *keys.fill);
+    score.replace_where_not(visible, fill);
   }
   return {};
+}
+
+bool Planner::adds_fill_in_bf16() const {
+  // bf16 alone of the types of 16 bits has such fills. Beside a lower one f32 keeps nothing either.
+  constexpr double kLosesAll = kReachOfProducts * 0x1p24;
+  return match_.adds_fills_in_half && plan_.keys.fill && -*plan_.keys.fill < kLosesAll;
 }
 
 int64_t Planner::corner() const {
@@ -334,11 +349,13 @@ Status Planner::set_added(graph::AttentionAttributes& a, ScoreGraph& score) {
   if (!bias) return {};
   HEDDLE_ASSIGN(a.bias, operand("Bias", *bias, score_axes(*bias)));
   // What a fill replaces is replaced with the bias that was added before; so is what the score
-  // hides, where the bias may be no number.
+  // hides, where the bias may be no number. Beside a fill that is added in bf16 it is rounded.
   const VisibleKeys& keys = plan_.keys;
   const bool hides = bounds_by_score() || !keys.segments.empty() || !keys.predicates.empty();
   const Hiding hiding = match_.score.mask.hiding;
-  if (keys.fill ? hiding == Hiding::replaces : hides && hiding != Hiding::adds) score.add(a.bias);
+  if (keys.fill ? hiding == Hiding::replaces || adds_fill_in_bf16()
+                : hides && hiding != Hiding::adds)
+    score.add(a.bias);
   const std::string dims = to_string(plan_.graph[a.bias].dims);
   plan_.bias = plan_.bias == "none" ? dims : dims + ", " + plan_.bias;
   return {};

@@ -84,6 +84,12 @@ void ScoreGraph::add_where_not(TensorId predicate, double fill) {
   add(apply(PointwiseMode::binary_select, {predicate, none, hidden}, "mask"));
 }
 
+void ScoreGraph::raise_where_not(TensorId predicate, double from, double to) {
+  const TensorId rest = apply(PointwiseMode::sub, {score_, constant("from", from)}, "rest"),
+                 raised = apply(PointwiseMode::add, {rest, constant("to", to)}, "raised_score");
+  score_ = apply(PointwiseMode::binary_select, {predicate, score_, raised}, "visible_score");
+}
+
 TensorId ScoreGraph::truth(const std::vector<TensorId>& predicates,
                            const std::vector<bool>& table) {
   if (std::find(table.begin(), table.end(), false) == table.end()) return graph::kNone;

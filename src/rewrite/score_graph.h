@@ -28,6 +28,8 @@ class ScoreGraph {
   /// The score stays where `predicate` holds; elsewhere it becomes `fill`, or lower by it.
   void replace_where_not(graph::TensorId predicate, double fill);
   void add_where_not(graph::TensorId predicate, double fill);
+  /// Elsewhere what it is beside `from` it is beside `to`.
+  void raise_where_not(graph::TensorId predicate, double from, double to);
   /// Elsewhere it becomes minus infinity.
   void hide_where_not(graph::TensorId predicate);
   /// Where a truth table over predicates (bit i: predicate i holds) says so; kNone for everywhere.
