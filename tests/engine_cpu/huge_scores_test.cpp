@@ -130,10 +130,11 @@ TEST(HugeScores, GiveItWhereNoKeysArePacked) {
     for (int64_t rows : {1, 30, 130}) expect_exact({dtype, rows, 300, 1e4});
 }
 
-// No weight is more than 1, whatever the statistics of another's forward were rounded to.
+// Of a huge score no weight is more than 1, whatever the statistics of another's forward were
+// rounded to.
 TEST(HugeScores, AreNoHigherThanTheLogSumExp) {
   for (DataType dtype : {DataType::f32, DataType::f64})
-    for (double size : {1e2, 1e4, 1e15})
+    for (double size : {1e9, 1e15})
       for (bool pair : {false, true}) {
         Step step = training_step({dtype, 1, 1, size, pair});
         Program& program = step.program;

@@ -79,9 +79,9 @@ inline float product(float x, double factor) {
 
 /// e^(x * unit - shift): what a score weighs beside its row's shift. The product is rounded before
 /// the shift is taken from it, as the shift was, so that the difference is exactly 0 for the score
-/// that is the row's largest, however large. No score is above a shift but by its rounding, which
-/// of a huge one would be any weight. Exactly 0 for -inf, whose product may be NaN here: the bound,
-/// below which f32 has nothing, takes the place of either.
+/// that is the row's largest, however large. Where it is called no score is above a shift but by
+/// its rounding, which of a huge one would be any weight. Exactly 0 for -inf, whose product may be
+/// NaN here: the bound, below which f32 has nothing, takes the place of either.
 inline Float exp_of_difference(Float x, const SplitFactor& unit, Float shift) {
   const SplitFactor log2_e = split(kLog2E);
   Float t = max(subtract(finite_product(x, unit), shift), all(-140));
@@ -100,7 +100,7 @@ inline Float exp_of_near_difference(Float x, const SplitFactor& unit, Float shif
   const SplitFactor log2_e = split(kLog2E);
   const Float score = max(finite_product(x, unit), subtract(shift, all(140)));
   const Float difference = subtract(score, shift), lost = subtract(score, add(difference, shift));
-  const Float t = min(zero(), difference);
+  const Float t = min(all(88), difference);
   const Float n = round_to_integer(multiply(t, log2_e.high));
   const Float f = multiply_add(t, log2_e.low, multiply_subtract(t, log2_e.high, n));
   return scale_by_power_of_two(exp2_fraction(multiply_add(lost, log2_e.high, f)), n);

@@ -46,8 +46,8 @@ inline double exp_of_product(double x, double unit) { return libm::exp(x * unit)
 
 /// e^(x * unit - shift): what a score weighs beside its row's shift. The product is rounded before
 /// the shift is taken from it, as the shift was, so that the difference is exactly 0 for the score
-/// that is the row's largest, however large. No score is above a shift but by its rounding, which
-/// of a huge one would be any weight. Exactly 0 for -inf.
+/// that is the row's largest, however large. Where it is called no score is above a shift but by
+/// its rounding, which of a huge one would be any weight. Exactly 0 for -inf.
 inline Float exp_of_difference(Float x, const SplitFactor& unit, Float shift) {
   return exp(min(zero(), subtract(product(x, unit), shift)));
 }
@@ -59,7 +59,7 @@ inline constexpr double kNearShift = 0x1p40;
 inline Float exp_of_near_difference(Float x, const SplitFactor& unit, Float shift) {
   const Float score = max(product(x, unit), subtract(shift, all(750)));
   const Float difference = subtract(score, shift), lost = subtract(score, add(difference, shift));
-  const Float weight = exp(min(zero(), difference));
+  const Float weight = exp(min(all(709), difference));
   return multiply_add(weight, lost, weight);
 }
 
