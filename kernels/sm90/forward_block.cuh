@@ -33,7 +33,9 @@ struct ForwardBlock {
   /// Cells of rows past the end must not be evaluated: what they load may not exist.
   static constexpr bool kRowsEnd = !Score::kIdentity || C::kLengths;
   static constexpr float kToLog2 = C::kInputIsLog2 ? 1.f : attention::kLog2E;
-  /// f32 is made of two planes of f16.
+  /// f32 is made of two planes of f16. It leaves from registers, and is summed in f32 from key tile
+  /// to key tile: in products of f32's own precision it would show that tensor cores cut sums off
+  /// instead of rounding them.
   static constexpr bool kSplitF16 = C::kPlanes > 1;
   /// Exponents are differences of scores: a row maximum that is written is one, as the backward
   /// makes it again, and f32 has no registers for other ways.
@@ -65,8 +67,6 @@ struct ForwardBlock {
   using OTile = tile::SharedTile<64, C::kVDim>;
   using ScoreTiles = ScoreTile<C, kTileM, kTileN>;  // all consumers' rows
   static_assert(!(C::kUpwards && ScoreTiles::kThere), "these come from the last keys on");
-  // f32 leaves from registers, and is summed in f32 from key tile to key tile: in products of f32's
-  // own precision it would show that tensor cores cut sums off instead of rounding them.
   /// Weights times this keep two planes of f16 in range down to 2^-17.
   static constexpr float kWeightUnit = 128;
   static_assert(!kSplitF16 || (is_same<T, f16> && C::kRopeDim == 0));
