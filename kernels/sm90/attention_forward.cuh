@@ -388,6 +388,9 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       ptx::registers_shrink<Block::kProducerRegisters>();
       if (threadIdx.x == 0) Producer::load_tiles(args, shared);
       if (threadIdx.x == 32) Producer::deal(args, shared);
+      if constexpr (C::kLengths) {
+        if (threadIdx.x >= 96) Producer::end_rows_beyond(args);
+      }
       if constexpr (kStagedRotations) {
         static_assert(!Block::ScoreTiles::kThere);
         if (threadIdx.x == 64) ForwardStaging<Block>::run(args, shared);

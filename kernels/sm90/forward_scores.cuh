@@ -169,8 +169,10 @@ struct ForwardScores {
     for (int first = 0; first < kTileN / 2; first += kCells) {
       if constexpr (Tiles::kThere) tiled.take(first / 8);
 #pragma unroll
-      for (int i = 0; i < kCells; ++i) {
-        int row = rows[tile::fragment_half(i)];
+      for (int place = 0; place < kCells; ++place) {
+        // Beside a bound of the keys each place has a test of its own.
+        const int i = kLoop || kMasked ? place : Tiles::RowReader::in_turn(first + place) - first;
+        int row = rows[tile::fragment_half(first + i)];
         int key = first_key + tile::fragment_column_step(first + i);
         if constexpr (kMasked) {
           // What cells past an end would load may not exist: they stand in for the last ones.

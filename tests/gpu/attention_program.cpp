@@ -63,4 +63,26 @@ Program attention_program(const AttentionShape& shape, const Change& change, con
   return program;
 }
 
+ScoreSteps::ScoreSteps(Program& program, const Dims& cells) : program_(program), cells_(cells) {
+  modifier_.score_in = cell();
+}
+
+TensorId ScoreSteps::cell() {
+  const TensorId id = program_.add("score", DataType::f32, cells_);
+  program_.graph[id].is_virtual = true;
+  return id;
+}
+
+TensorId ScoreSteps::constant(double value) {
+  const TensorId id = program_.add("constant", DataType::f32, {1, 1, 1, 1});
+  program_.graph[id].constant = value;
+  return id;
+}
+
+TensorId ScoreSteps::apply(graph::PointwiseMode mode, std::vector<TensorId> inputs) {
+  modifier_.score_out = cell();
+  modifier_.ops.push_back({mode, std::move(inputs), modifier_.score_out, 0, ""});
+  return modifier_.score_out;
+}
+
 }  // namespace heddle::testing

@@ -29,4 +29,21 @@ using Change = std::function<void(Program&, graph::AttentionAttributes&)>;
 Program attention_program(const AttentionShape& shape, const Change& change = {},
                           const Value& value = {}, bool statistics = true);
 
+/// The steps of a score_mod, in f32, whose result is the last one's.
+class ScoreSteps {
+ public:
+  /// `cells` are [1, head, row, key].
+  ScoreSteps(Program& program, const Dims& cells);
+  graph::TensorId score() const { return modifier_.score_in; }
+  graph::TensorId constant(double value);
+  graph::TensorId apply(graph::PointwiseMode mode, std::vector<graph::TensorId> inputs);
+  const graph::ScoreModifier& modifier() const { return modifier_; }
+
+ private:
+  graph::TensorId cell();
+  Program& program_;
+  Dims cells_;
+  graph::ScoreModifier modifier_;
+};
+
 }  // namespace heddle::testing

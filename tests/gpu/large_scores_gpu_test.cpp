@@ -265,21 +265,10 @@ void make_scores(Score kind, Program& program, Random& random, const Dims& cells
                  graph::AttentionAttributes& a) {
   if (kind == Score::negated) a.attn_scale = -*a.attn_scale;
   if (kind == Score::of_positions) a.alibi_mask = true, a.right_bound = 0;
-  graph::ScoreModifier modifier;
-  const auto score = [&] {
-    const TensorId id = program.add("score", DataType::f32, cells);
-    program.graph[id].is_virtual = true;
-    return id;
-  };
-  const auto constant = [&](double value) {
-    const TensorId id = program.add("constant", DataType::f32, {1, 1, 1, 1});
-    program.graph[id].constant = value;
-    return id;
-  };
-  modifier.score_in = score(), modifier.score_out = score();
+  ScoreSteps steps(program, cells);
   const auto is = [&](graph::PointwiseMode mode, std::vector<TensorId> inputs) {
-    modifier.ops.push_back({mode, std::move(inputs), modifier.score_out, 0, ""});
-    a.score_mod = modifier;
+    steps.apply(mode, std::move(inputs));
+    a.score_mod = steps.modifier();
   };
   if (kind == Score::hidden_by_booleans) {
     const TensorId mask = program.add("mask", DataType::boolean, {1, 1, cells[2], cells[3]});
@@ -287,14 +276,14 @@ void make_scores(Score kind, Program& program, Random& random, const Dims& cells
     for (int64_t i = 0; i < cells[2]; ++i)
       for (int64_t j = 0; j < cells[3]; ++j)
         program.set(mask, i != 5 && random.chance(0.7) ? 1 : 0, 0, 0, i, j);
-    is(graph::PointwiseMode::binary_select, {mask, modifier.score_in, constant(-HUGE_VAL)});
+    is(graph::PointwiseMode::binary_select, {mask, steps.score(), steps.constant(-HUGE_VAL)});
   } else if (kind == Score::times_numbers_of_heads) {
     const TensorId factor = program.add("factor", DataType::f32, {1, cells[1], 1, 1});
     program.allocate(factor);
     program.fill(factor, [&] { return random.uniform(0.5, 2); });
-    is(graph::PointwiseMode::mul, {modifier.score_in, factor});
+    is(graph::PointwiseMode::mul, {steps.score(), factor});
   } else if (kind == Score::positive_part) {
-    is(graph::PointwiseMode::max, {modifier.score_in, constant(0)});
+    is(graph::PointwiseMode::max, {steps.score(), steps.constant(0)});
   }
 }
 

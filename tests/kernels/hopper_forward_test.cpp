@@ -28,7 +28,8 @@ std::vector<Case> cases() {
                        DataType dtype = DataType::bf16) {
     all.push_back({dtype, qk, v, std::move(features), "sm_90a", length});
   };
-  constexpr int64_t kLong = 16384;  // three consumers at d 128, and causal at d 192/128
+  // Three consumers at d 128, and causal at d 192/128; beside a score at d 64 and 128.
+  constexpr int64_t kLong = 16384;
   using F = Feature;
   for (auto [qk, v] : {std::pair{64, 64}, {128, 128}, {192, 128}, {192, 192}, {256, 256}}) {
     for (const auto& mask : {std::vector<F>{}, {F::causal}, {F::window}}) add(qk, v, mask);
@@ -92,6 +93,22 @@ std::vector<Case> cases() {
   for (F feature : {F::sink, F::statistics, F::log2, F::lengths})
     add(192, 128, {F::causal, feature}, kLong);
   add(64, 64, {F::causal}, kLong);  // two consumers only where causal rows are short
+  for (int dim : {64, 128}) {
+    for (F score : {F::soft_cap, F::alibi, F::bias, F::boolean_mask}) {
+      add(dim, dim, {score}, kLong);
+      for (F feature :
+           {F::causal, F::statistics, F::sink, F::log2, F::negative_scale, F::wide_results})
+        add(dim, dim, {score, feature}, kLong);
+    }
+    add(dim, dim, {F::soft_cap, F::bias, F::sink, F::statistics}, kLong);
+    add(dim, dim, {F::soft_cap, F::boolean_mask, F::sink, F::statistics}, kLong);
+    add(dim, dim, {F::causal, F::soft_cap, F::alibi, F::sink, F::statistics}, kLong);
+    for (problem::ScoreOp function : long_functions())
+      all.push_back({DataType::bf16, dim, dim, {F::causal}, "sm_90a", kLong, function});
+    for (auto function :
+         {problem::ScoreOp::logarithm, problem::ScoreOp::power, problem::ScoreOp::modulo})
+      all.push_back({DataType::bf16, dim, dim, {F::causal}, "sm_90a", kLong, function, true});
+  }
   // One consumer, by three blocks or two on a processor, and tiles that fit few keys.
   for (auto [dim, length] :
        {std::pair{32, 77}, {64, 64}, {64, 272}, {128, 64}, {128, 197}, {128, 272}}) {

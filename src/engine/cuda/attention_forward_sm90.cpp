@@ -94,6 +94,50 @@ bool reads_cells(const AttentionStructure& structure, const AttentionFacts& fact
   return false;
 }
 
+/// How many operations the score takes for each cell: of those that are the same for all cells of a
+/// head the compiler makes one.
+int steps_of_cell(const problem::ScoreExpression& score) {
+  std::vector<bool> varies;
+  int steps = 0;
+  for (const problem::ScoreNode& node : score.nodes) {
+    using problem::ScoreOp;
+    const bool is_leaf = node.a < 0;
+    bool one = node.op == ScoreOp::dot || node.op == ScoreOp::row || node.op == ScoreOp::column ||
+               node.op == ScoreOp::load;
+    for (int32_t of : {node.a, node.b, node.c}) one |= of >= 0 && varies[static_cast<size_t>(of)];
+    steps += one && !is_leaf;
+    varies.push_back(one);
+  }
+  return steps;
+}
+
+/// Keys of a step in which three consumers have registers for the score, and are faster than two; 0
+/// where there are none. By measurement, as choose_tiles.
+int keys_of_three(const AttentionStructure& structure, const AttentionFacts& facts, bool heavy,
+                  const ForwardSm90Config& config) {
+  using Keys = AttentionFacts::Keys;
+  constexpr int kFewSteps = 4;  // ALiBi has four, a soft cap three
+  const int widest = std::max(structure.qk_head_dim, structure.v_head_dim);
+  if (!config.has_score || heavy || steps_of_cell(structure.score) > kFewSteps) return 0;
+  if (config.planes > 1 || config.lower_varies || config.lengths || config.rope_dim > 0) return 0;
+  if (config.tiled == sm90::Tiled::values) {  // a bias
+    if (config.upper_varies || config.tiled_element == Element::f32) return 0;
+    if (widest <= 64) return facts.keys >= Keys::to_8191 ? 64 : 0;
+    return widest <= 128 && facts.keys >= Keys::to_2047 ? 80 : 0;
+  }
+  if (config.only_hides) {
+    if (widest > 64) return 0;
+    if (config.upper_varies) return facts.keys >= Keys::to_8191 ? 112 : 0;
+    return facts.keys >= Keys::to_2047 ? 128 : 0;
+  }
+  if (widest <= 64) return facts.keys >= Keys::to_8191 ? 96 : 0;
+  // ALiBi with slopes in memory spilled.
+  const bool loads =
+      std::any_of(structure.score.nodes.begin(), structure.score.nodes.end(),
+                  [](const problem::ScoreNode& node) { return node.op == problem::ScoreOp::load; });
+  return widest <= 128 && !loads && facts.keys == Keys::more ? 80 : 0;
+}
+
 // Tiles by measurement: kernels/notes/sm90_attention_forward.md.
 void choose_tiles(const AttentionStructure& structure, const AttentionFacts& facts, bool plain,
                   bool heavy, ForwardSm90Config& config) {
@@ -242,6 +286,12 @@ Result<ForwardSm90Config> kernel_config(const AttentionStructure& structure,
   const bool heavy = reads || draws;
   const bool plain = config.is_plain() && !heavy;
   choose_tiles(structure, facts, plain, heavy, config);
+  if (const int keys = keys_of_three(structure, facts, heavy, config)) {
+    config.consumers = 3;
+    config.tile_n = keys;
+    config.take_turns = true;
+    if (widest > 64) config.q_stages = 1;
+  }
   if (plain && facts.few_keys > 0) fit_tiles(structure, facts, config);
   if (config.result == Element::f32) {  // which is not staged
     config.output_aliases_q = false;
