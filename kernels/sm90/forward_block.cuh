@@ -30,10 +30,9 @@ struct ForwardBlock {
   static constexpr int kQkSlices = (C::kQkDim + 15) / 16;
   static constexpr int kPvSlices = kTileN / 16;
   static constexpr bool kPlain = C::kValues.is_plain(), kDots = C::kValues.has_dots();
-  /// Cells of rows past the end must not be evaluated: what they load may not exist. What comes by
-  /// tiles has zeros there.
-  static constexpr bool kRowsEnd =
-      C::kLengths || (!Score::kIdentity && attention::kArgumentLayout.loads > 0);
+  /// Cells of rows past the end must not be evaluated where what they load does not exist. What
+  /// comes by tiles has zeros there.
+  static constexpr bool kRowsEnd = C::kLengths || C::kValues.loads_rows;
   static constexpr float kToLog2 = C::kInputIsLog2 ? 1.f : attention::kLog2E;
   /// f32 is made of two planes of f16. It leaves from registers, and is summed in f32 from key tile
   /// to key tile: in products of f32's own precision it would show that tensor cores cut sums off

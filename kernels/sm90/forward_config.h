@@ -32,8 +32,9 @@ struct ForwardConfig {
   bool sink = false;
   bool row_max = false;  ///< `max` or `sum_exp` is wanted
   bool input_is_log2 = false;
-  bool has_score = false;  ///< an expression, else the score is the scaled dot product
-  bool only_hides = true;  ///< the score is that or -inf
+  bool has_score = false;   ///< an expression, else the score is the scaled dot product
+  bool only_hides = true;   ///< the score is that or -inf
+  bool loads_rows = false;  ///< it reads an operand that differs by the row, other than by tiles
   attention::Dropout dropout = attention::Dropout::none;
   Tiled tiled = Tiled::none;  ///< what the score reads in every cell, by tiles
   Element tiled_element = Element::bf16;

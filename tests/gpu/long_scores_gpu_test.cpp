@@ -11,7 +11,7 @@ namespace {
 using graph::PointwiseMode;
 using graph::TensorId;
 
-enum class Score { booleans, soft_cap, alibi, bias, booleans_and_sink };
+enum class Score { booleans, soft_cap, alibi, bias, bias_of_keys, bias_of_rows, booleans_and_sink };
 
 void make_scores(Score kind, Program& program, const AttentionShape& shape,
                  graph::AttentionAttributes& a) {
@@ -24,8 +24,10 @@ void make_scores(Score kind, Program& program, const AttentionShape& shape,
     return id;
   };
   if (kind == Score::alibi) a.alibi_mask = true, a.right_bound = 0;
-  if (kind == Score::bias) {
-    a.bias = add("bias", shape.dtype, cells);
+  if (kind == Score::bias || kind == Score::bias_of_keys || kind == Score::bias_of_rows) {
+    a.bias = add("bias", shape.dtype,
+                 {1, 1, kind == Score::bias_of_keys ? 1 : shape.rows,
+                  kind == Score::bias_of_rows ? 1 : shape.keys});
     program.fill(a.bias, [&] { return random.normal(); });
   }
   if (kind == Score::soft_cap) {
@@ -63,7 +65,7 @@ TEST_F(LongScoresOnGpu, MatchTheDefinition) {
     for (int64_t head_dim : {40, 64, 128})
       for (int64_t keys : {600, 2100, 8200})
         for (Score score : {Score::booleans, Score::soft_cap, Score::alibi, Score::bias,
-                            Score::booleans_and_sink})
+                            Score::bias_of_keys, Score::bias_of_rows, Score::booleans_and_sink})
           for (bool causal : {false, true})
             cases.push_back({{dtype, 2, 333, keys, head_dim}, score, causal});
   at_once(static_cast<int64_t>(cases.size()), [&](int64_t n) {

@@ -83,15 +83,19 @@ Status check(const AttentionStructure& structure, const AttentionFacts& facts,
   return is_f32(structure) ? check_f16_pairs("sdpa", structure, sizes) : Status{};
 }
 
-/// Whether the score reads an operand that differs from cell to cell, other than `tiled`.
-bool reads_cells(const AttentionStructure& structure, const AttentionFacts& facts,
-                 OperandId tiled) {
+/// Whether the score reads an operand, other than `tiled`, that `differs`.
+template <class Differs>
+bool reads(const AttentionStructure& structure, const AttentionFacts& facts, OperandId tiled,
+           Differs differs) {
   for (const problem::ScoreNode& node : structure.score.nodes) {
     if (node.op != problem::ScoreOp::load || node.operand == tiled) continue;
-    const problem::OperandFacts& operand = facts.operand(node.operand);
-    if (operand.per_row || operand.per_column) return true;
+    if (differs(facts.operand(node.operand))) return true;
   }
   return false;
+}
+bool differs_by_row(const problem::OperandFacts& operand) { return operand.per_row; }
+bool differs_by_cell(const problem::OperandFacts& operand) {
+  return operand.per_row || operand.per_column;
 }
 
 /// How many operations the score takes for each cell: of those that are the same for all cells of a
@@ -272,18 +276,19 @@ Result<ForwardSm90Config> kernel_config(const AttentionStructure& structure,
     config.tiled = tiled_of(dtype);
     config.tiled_element = element_of(dtype);
   }
-  const bool reads = reads_cells(structure, facts, config.tiled_operand),
+  config.loads_rows = reads(structure, facts, config.tiled_operand, differs_by_row);
+  const bool reads_cells = reads(structure, facts, config.tiled_operand, differs_by_cell),
              draws = structure.dropout.kind != problem::Dropout::Kind::none;
   // Addresses per score beside the counters of dropout, or beside the ends of sequences at 256,
   // spill at any number of keys.
   const int widest_drawn = config.planes > 1 ? 64 : 128;
-  if (reads && ((draws && widest > widest_drawn) || (config.lengths && widest > 192))) {
+  if (reads_cells && ((draws && widest > widest_drawn) || (config.lengths && widest > 192))) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa head_dim {} (q, k) and {} (v); beside an operand read for each score "
                  "the Hopper kernel takes dropout up to {}, and lengths up to 192",
                  structure.qk_head_dim, structure.v_head_dim, widest_drawn);
   }
-  const bool heavy = reads || draws;
+  const bool heavy = reads_cells || draws;
   const bool plain = config.is_plain() && !heavy;
   choose_tiles(structure, facts, plain, heavy, config);
   if (const int keys = keys_of_three(structure, facts, heavy, config)) {

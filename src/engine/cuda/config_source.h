@@ -47,6 +47,7 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("input_is_log2", c.input_is_log2, "base 2");
   visit("has_score", c.has_score, "score expression");
   visit("only_hides", c.only_hides);
+  visit("loads_rows", c.loads_rows);
   visit("dropout", c.dropout);
   visit("tiled", c.tiled);
   visit("tiled_element", c.tiled_element);
