@@ -39,7 +39,7 @@ struct Builder {
     return {graph, attributes, operands, extents.q_heads, log2_input, known};
   }
   void extents_and_scale();
-  void key_rows(const graph::Sdpa& op);
+  void keys_and_values(const graph::Sdpa& op, TensorId k);
   void lengths(std::initializer_list<TensorId> rows);
   void scores();
   void dropout();
@@ -68,14 +68,16 @@ void Builder::extents_and_scale() {
 }
 
 /// Of a ring the last rows alone are there; of dense K and V those that keys may lie in.
-void Builder::key_rows(const graph::Sdpa& op) {
+void Builder::keys_and_values(const graph::Sdpa& op, TensorId k) {
+  std::optional<int64_t> rows;
   if (op.ring_kv) {
     for (TensorId id : {op.k, op.v})
       ring_bounds.add(/*upper=*/false, problem::Anchor::kv_end, -graph[id].dims[2]);
   } else if (op.max_seq_len_kv) {
-    for (problem::OperandId id : {structure.k, structure.v})
-      operands.keep_rows(id, extents.kv_length);
+    rows = extents.kv_length;
   }
+  structure.k = operands.add_cache({k, op.page_table_k, op.k_scale, op.ring_kv, rows});
+  structure.v = operands.add_cache({op.v, op.page_table_v, op.v_scale, op.ring_kv, rows});
 }
 
 /// Beside a score_mod, lengths of dense tensors are there for its use and mask nothing.
@@ -163,10 +165,7 @@ Step attention_step(const Graph& graph, const ForwardParts& parts) {
   AttentionStructure& s = b.structure;
   b.extents_and_scale();
   s.q = b.operands.add(before_rope(op.q, parts.q_rope));
-  s.k = b.operands.add_cache(
-      {before_rope(op.k, parts.k_rope), op.page_table_k, op.k_scale, op.ring_kv});
-  s.v = b.operands.add_cache({op.v, op.page_table_v, op.v_scale, op.ring_kv});
-  b.key_rows(op);
+  b.keys_and_values(op, before_rope(op.k, parts.k_rope));
   b.lengths({op.q, op.k, op.v, op.o, op.stats, op.max, op.sum_exp});
   b.scores();
   b.dropout();

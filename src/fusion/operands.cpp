@@ -1,6 +1,5 @@
 #include "fusion/operands.h"
 
-#include <algorithm>
 #include <numeric>
 
 namespace heddle::fusion {
@@ -54,37 +53,49 @@ OperandId Operands::add_with_trailing_dims(TensorId id) {
 
 OperandId Operands::add_permuted(TensorId id, const std::vector<int>& axes) {
   if (id == kNone) return kAbsent;
-  const auto known = std::find(tensors_.begin(), tensors_.end(), id);
-  if (known != tensors_.end()) return static_cast<OperandId>(known - tensors_.begin());
+  return known_or_new(id, plain_type(id), /*is_cut=*/false, axes);
+}
+
+OperandId Operands::add_cache(const Cache& cache) {
+  if (cache.tensor == kNone) return kAbsent;
+  const OperandId table = add(cache.table), scale = add(cache.scale);
+  problem::OperandType type = plain_type(cache.tensor);
+  if (table != kAbsent) type.storage = problem::Storage::paged_by(table);
+  if (cache.ring) type.storage = problem::Storage::in_ring();
+  if (scale != kAbsent) {
+    using Per = problem::Scales::Per;
+    const Dims& dims = layouts_[static_cast<size_t>(scale)].dims;
+    type.scales = {dims[3] > 1 ? Per::channel : dims[1] > 1 ? Per::head : Per::tensor, scale};
+  }
+  const OperandId operand = known_or_new(cache.tensor, type, cache.rows.has_value(), {0, 1, 2, 3});
+  if (cache.rows) {
+    problem::OperandLayout& layout = layouts_[static_cast<size_t>(operand)];
+    layout.dims[2] = *cache.rows;
+    if (*cache.rows == 1) layout.strides[2] = 0;
+  }
+  return operand;
+}
+
+problem::OperandType Operands::plain_type(TensorId id) {
   const graph::Tensor& tensor = graph_[id];
   problem::OperandType type;
   type.dtype = *tensor.dtype;
   type.on_host = tensor.pass_by_value || tensor.constant.has_value();
   if (tensor.ragged_offset != kNone)
     type.storage = problem::Storage::ragged_by(add(tensor.ragged_offset));
+  return type;
+}
+
+OperandId Operands::known_or_new(TensorId id, const problem::OperandType& type, bool is_cut,
+                                 const std::vector<int>& axes) {
+  for (size_t n = 0; n < tensors_.size(); ++n)
+    if (tensors_[n] == id && types_[n] == type && is_cut_[n] == is_cut)
+      return static_cast<OperandId>(n);
   types_.push_back(type);
-  layouts_.push_back(layout(tensor, axes));
+  layouts_.push_back(layout(graph_[id], axes));
   tensors_.push_back(id);
+  is_cut_.push_back(is_cut);
   return static_cast<OperandId>(tensors_.size()) - 1;
-}
-
-OperandId Operands::add_cache(const Cache& cache) {
-  if (cache.tensor == kNone) return kAbsent;
-  const OperandId table = add(cache.table), scale = add(cache.scale), operand = add(cache.tensor);
-  problem::OperandType& type = types_[static_cast<size_t>(operand)];
-  if (table != kAbsent) type.storage = problem::Storage::paged_by(table);
-  if (cache.ring) type.storage = problem::Storage::in_ring();
-  if (scale == kAbsent) return operand;
-  using Per = problem::Scales::Per;
-  const Dims& dims = layouts_[static_cast<size_t>(scale)].dims;
-  type.scales = {dims[3] > 1 ? Per::channel : dims[1] > 1 ? Per::head : Per::tensor, scale};
-  return operand;
-}
-
-void Operands::keep_rows(OperandId id, int64_t rows) {
-  problem::OperandLayout& layout = layouts_[static_cast<size_t>(id)];
-  layout.dims[2] = rows;
-  if (rows == 1) layout.strides[2] = 0;
 }
 
 }  // namespace heddle::fusion

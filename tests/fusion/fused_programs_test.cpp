@@ -91,5 +91,76 @@ TEST(FusedPrograms, ForwardAndBackwardInOneGraph) {
   }
 }
 
+// K and V may be one tensor that each reads in its own way: codes with scales of their own, pages
+// of a pool by tables of their own, beside queries that are it as well its first rows alone.
+Program of_one_tensor(Random& random, const Dims& query, DataType type, const Dims& cache,
+                      graph::Sdpa& op) {
+  Program program;
+  program.graph.io_dtype = DataType::f32;
+  op.q = program.add("q", DataType::f32, query);
+  op.k = op.v = program.add("keys and values", type, cache);
+  op.o = program.add("o", DataType::f32, query);
+  for (const auto id : {op.q, op.k, op.o}) program.allocate(id);
+  program.fill(op.q, [&] { return random.normal(); });
+  const bool codes = type == DataType::i8;
+  program.fill(op.k, [&] { return codes ? random.integer(-100, 100) : random.normal(); });
+  return program;
+}
+
+void expect_as_defined(Program& program, const graph::Sdpa& op) {
+  program.graph.nodes = {{"sdpa", op}};
+  const Status status = run(program, engine::cpu_engine());
+  ASSERT_TRUE(status.is_ok()) << status.message();
+  EXPECT_TRUE(matches_reference(program, DataType::f32));
+}
+
+TEST(FusedPrograms, KeysAndValuesAreCodesOfOneTensorWithScalesOfTheirOwn) {
+  for (const int64_t rows : {1, 40}) {
+    Random random(1);
+    graph::Sdpa op;
+    Program program = of_one_tensor(random, {2, 4, rows, 16}, DataType::i8, {2, 2, 50, 16}, op);
+    op.k_scale = program.add("k_scale", DataType::f32, {1, 2, 1, 1});
+    op.v_scale = program.add("v_scale", DataType::f32, {1, 1, 1, 16});
+    for (const auto id : {op.k_scale, op.v_scale}) {
+      program.allocate(id);
+      program.fill(id, [&] { return random.uniform(0.01, 0.05); });
+    }
+    expect_as_defined(program, op);
+  }
+}
+
+TEST(FusedPrograms, KeysAndValuesAreOtherPagesOfOnePool) {
+  for (const int64_t rows : {1, 40}) {
+    Random random(2);
+    graph::Sdpa op;
+    Program program = of_one_tensor(random, {1, 4, rows, 16}, DataType::f32, {8, 2, 16, 16}, op);
+    op.page_table_k = program.add("page_table_k", DataType::i32, {1, 1, 4, 1});
+    op.page_table_v = program.add("page_table_v", DataType::i32, {1, 1, 4, 1});
+    op.attention.seq_len_q = program.add("seq_len_q", DataType::i32, {1, 1, 1, 1});
+    op.attention.seq_len_kv = program.add("seq_len_kv", DataType::i32, {1, 1, 1, 1});
+    op.attention.padding_mask = true;
+    for (const auto id :
+         {op.page_table_k, op.page_table_v, op.attention.seq_len_q, op.attention.seq_len_kv})
+      program.allocate(id);
+    for (int64_t page = 0; page < 4; ++page) {
+      for (const auto& [table, block] :
+           {std::pair{op.page_table_k, 7 - page}, std::pair{op.page_table_v, page}})
+        program.set(table, static_cast<double>(block), 0, 0, page);
+    }
+    program.set_integer(op.attention.seq_len_q, rows);
+    program.set_integer(op.attention.seq_len_kv, 50);
+    expect_as_defined(program, op);
+  }
+}
+
+TEST(FusedPrograms, KeysAreTheFirstRowsOfTheQueriesOwnTensor) {
+  Random random(3);
+  graph::Sdpa op;
+  Program program = of_one_tensor(random, {2, 2, 20, 16}, DataType::f32, {2, 2, 20, 16}, op);
+  op.q = op.k;
+  op.max_seq_len_kv = 7;
+  expect_as_defined(program, op);
+}
+
 }  // namespace
 }  // namespace heddle::testing
