@@ -57,34 +57,28 @@ class Executable::Builder {
     return {};
   }
 
-  /// Outputs that may lie where an input does.
+  /// Outputs that may lie where an input does. What reads it later is a matter of steps: a node may
+  /// run with one behind it, as a rope with its attention.
   void find_in_place(const fusion::Schedule& schedule) {
-    for (size_t n = 0; n < out_.graph_.nodes.size(); ++n) {
-      const auto is_read_later = [&](graph::TensorId before) {
-        return std::any_of(out_.graph_.nodes.begin() + static_cast<std::ptrdiff_t>(n) + 1,
-                           out_.graph_.nodes.end(), [&](const graph::Node& node) {
-                             return std::ranges::any_of(graph::ports(node), [&](const auto& port) {
-                               return port.tensor == before && !port.output;
-                             });
-                           });
+    const std::vector<fusion::Step>& steps = schedule.steps;
+    const auto names = [](graph::TensorId id) {
+      return [id](const fusion::Step& step) {
+        return std::ranges::find(step.tensors, id) != step.tensors.end();
       };
-      for (const auto& [before, after] : updates(out_.graph_.nodes[n]))
-        if (!is_read_later(before)) allow_in_place(before, after);
-    }
-    for (size_t n = 0; n < schedule.steps.size(); ++n) {
-      const fusion::Step& step = schedule.steps[n];
-      const auto* pointwise = std::get_if<problem::PointwiseProblem>(&step.problem);
+    };
+    for (const graph::Node& node : out_.graph_.nodes)
+      for (const auto& [before, after] : updates(node)) {
+        const auto maker = std::find_if(steps.begin(), steps.end(), names(after));
+        if (maker != steps.end() && std::none_of(maker + 1, steps.end(), names(before)))
+          allow_in_place(before, after);
+      }
+    for (auto step = steps.begin(); step != steps.end(); ++step) {
+      const auto* pointwise = std::get_if<problem::PointwiseProblem>(&step->problem);
       if (!pointwise) continue;
-      const auto is_named_later = [&](graph::TensorId id) {
-        return std::any_of(schedule.steps.begin() + static_cast<std::ptrdiff_t>(n) + 1,
-                           schedule.steps.end(), [&](const fusion::Step& later) {
-                             return std::ranges::find(later.tensors, id) != later.tensors.end();
-                           });
-      };
       for (const problem::PointwiseStructure::Result& result : pointwise->structure.results)
-        for (const graph::TensorId input : step.tensors)
-          if (!is_named_later(input))
-            allow_in_place(input, step.tensors[static_cast<size_t>(result.y)]);
+        for (const graph::TensorId input : step->tensors)
+          if (std::none_of(step + 1, steps.end(), names(input)))
+            allow_in_place(input, step->tensors[static_cast<size_t>(result.y)]);
     }
   }
 

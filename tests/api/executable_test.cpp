@@ -446,5 +446,32 @@ TEST(Executable, RefusesACacheThatMeetsAnotherTensor) {
             std::string::npos);
 }
 
+// A value that no memory holds is made where it is read, behind the append: of rows that are there.
+TEST(Executable, RefusesACacheWhosePastIsReadForAValueMadeLater) {
+  heddle::testing::Program program = append();
+  const auto op = std::get<graph::CacheAppend>(program.graph.nodes[0].op);
+  const TensorId doubled = program.add("doubled", DataType::f32, {1, 1, 6, 16});
+  const TensorId larger = program.add("larger", DataType::f32, {1, 1, 6, 16});
+  program.graph[doubled].is_virtual = true;
+  for (const TensorId id : {larger, op.present_v}) program.allocate(id);
+  using Mode = graph::PointwiseMode;
+  program.graph.nodes.insert(
+      program.graph.nodes.begin(),
+      {"double",
+       graph::PointwiseNode{.mode = Mode::add, .a = op.past_k, .b = op.past_k, .y = doubled}});
+  program.graph.nodes.push_back(
+      {"compare",
+       graph::PointwiseNode{.mode = Mode::max, .a = doubled, .b = op.present_k, .y = larger}});
+  const auto executable = build(program.graph);
+  ASSERT_TRUE(executable);
+  program.in_place = {{program.graph[op.present_k].uid, program.graph[op.past_k].uid}};
+  Workspace workspace(*executable);
+  const std::string refusal =
+      executable->execute(bindings_of(program), workspace.data(), nullptr).message();
+  EXPECT_NE(refusal.find("'present_k' (uid 5) shares memory with the input tensor 'past_k'"),
+            std::string::npos)
+      << refusal;
+}
+
 }  // namespace
 }  // namespace heddle::api
