@@ -1,6 +1,7 @@
 #include "gqa/extents.h"
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 
 namespace heddle::gqa {
@@ -31,6 +32,10 @@ Status check_attributes(const Operator& op) {
   if (!std::isfinite(op.scale)) return invalid("scale must be finite. Got {}", op.scale);
   if (!(std::isfinite(op.softcap) && op.softcap >= 0))
     return invalid("softcap must be finite and not negative. Got {}", op.softcap);
+  // Scores are divided by it in f32.
+  if (op.softcap > FLT_MAX || (op.softcap > 0 && op.softcap < FLT_MIN))
+    return invalid("softcap must be 0, or from 2^-126 to the largest number of f32. Got {}",
+                   op.softcap);
   for (const double epsilon :
        {op.qk_norm_epsilon, op.q_norm_epsilon.value_or(1), op.k_norm_epsilon.value_or(1)}) {
     if (!(std::isfinite(epsilon) && epsilon > 0))

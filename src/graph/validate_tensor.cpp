@@ -1,6 +1,8 @@
 #include "graph/validate_tensor.h"
 
+#include <array>
 #include <cmath>
+#include <cstddef>
 
 #include "core/packed.h"
 #include "graph/rules.h"
@@ -38,12 +40,17 @@ Status validate_ragged_offset(const Graph& graph, const Tensor& tensor) {
   return {};
 }
 
-/// Whether a type of whole numbers has this one; other types round what they are given.
+/// Whether a type has this number, a floating one perhaps rounded, yet neither to 0 nor to
+/// infinity.
 bool is_held(double number, DataType type) {
+  if (type == DataType::boolean) return true;
+  if (is_floating(type)) {
+    std::array<std::byte, sizeof(double)> memory;
+    store(type, memory.data(), 0, number);
+    const double held = load(type, memory.data(), 0);
+    return std::isfinite(held) == std::isfinite(number) && (held == 0) == (number == 0);
+  }
   const bool is_signed = type == DataType::i8 || type == DataType::i32 || type == DataType::i64;
-  const bool is_whole =
-      is_signed || type == DataType::u8 || type == DataType::u32 || type == DataType::u64;
-  if (!is_whole) return true;
   const int bits = static_cast<int>(size_of(type)) * 8;
   const double end = std::ldexp(1.0, is_signed ? bits - 1 : bits);
   return number == std::trunc(number) && number >= (is_signed ? -end : 0) && number < end;

@@ -34,7 +34,7 @@ Status Planner::set_attributes(graph::AttentionAttributes& a) {
                  plan_.scale, most, most);
   }
   a.attn_scale = plan_.scale;
-  ScoreGraph score_graph(plan_.graph);
+  ScoreGraph score_graph(plan_.graph, *data_type(at_least_f32(plan_.dtype)));
   plan_.score = "dot";
   if (score.soft_cap) HEDDLE_TRY(set_cap(a, score_graph));
   HEDDLE_TRY(set_factors(a, score_graph));

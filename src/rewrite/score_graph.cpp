@@ -10,7 +10,7 @@ namespace heddle::rewrite {
 using graph::PointwiseMode;
 using graph::TensorId;
 
-ScoreGraph::ScoreGraph(graph::Graph& graph) : graph_(graph) {
+ScoreGraph::ScoreGraph(graph::Graph& graph, DataType numbers) : graph_(graph), numbers_(numbers) {
   score_ = inner("score");
   mod_.score_in = score_;
 }
@@ -27,7 +27,7 @@ TensorId ScoreGraph::constant(const std::string& name, double value) {
   const int number = ++names_[name];
   graph::Tensor t;
   t.name = number == 1 ? name : fmt::format("{} {}", name, number);
-  t.dtype = DataType::f32;
+  t.dtype = numbers_;
   t.dims = {1, 1, 1, 1};
   t.strides = {1, 1, 1, 1};
   t.constant = value;

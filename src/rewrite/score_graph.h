@@ -11,7 +11,8 @@ namespace heddle::rewrite {
 
 class ScoreGraph {
  public:
-  explicit ScoreGraph(graph::Graph& graph);
+  /// `numbers`: the type of its constants, that in which scores are computed.
+  ScoreGraph(graph::Graph& graph, DataType numbers);
 
   graph::TensorId apply(graph::PointwiseMode mode, std::vector<graph::TensorId> inputs,
                         const std::string& result);
@@ -44,6 +45,7 @@ class ScoreGraph {
   graph::TensorId inner(const std::string& name);
 
   graph::Graph& graph_;
+  const DataType numbers_;
   std::map<std::string, int> names_;
   graph::ScoreModifier mod_;
   graph::TensorId score_ = graph::kNone;

@@ -248,6 +248,10 @@ TEST(Rules, HaveTheirSentences) {
        [](auto& op) { op.local_window_size = 17; }, windowed},
       {"scale must be finite", [](auto& op) { op.scale = INFINITY; }},
       {"softcap must be finite and not negative. Got -1", [](auto& op) { op.softcap = -1; }},
+      {"softcap must be 0, or from 2^-126 to the largest number of f32. Got 1e-50",
+       [](auto& op) { op.softcap = 1e-50; }},
+      {"softcap must be 0, or from 2^-126 to the largest number of f32. Got 1e+300",
+       [](auto& op) { op.softcap = 1e300; }},
   };
   for (const Broken& rule : rules) {
     Operator op = rule.good();

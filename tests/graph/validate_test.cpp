@@ -191,6 +191,14 @@ INSTANTIATE_TEST_SUITE_P(
                          : g.tensors) if (t.constant) t.dtype = DataType::i32,
                     t.constant = 0x1p31),
                IV, "is the constant 2147483648, expected a number that i32 holds"},
+        Broken{"constant that overflows", samples::soft_cap,
+               WHEN(for (auto& t
+                         : g.tensors) if (t.constant) t.constant = 1e300),
+               IV, "is the constant 1e+300, expected a number that f32 holds"},
+        Broken{"constant that vanishes", samples::soft_cap,
+               WHEN(for (auto& t
+                         : g.tensors) if (t.constant) t.constant = 1e-50),
+               IV, "is the constant 1e-50, expected a number that f32 holds"},
         Broken{"no whole constant", samples::soft_cap,
                WHEN(for (Tensor& t
                          : g.tensors) if (t.constant) t.dtype = DataType::i64,
