@@ -19,6 +19,14 @@ constexpr int kMaxVectors = 8;
 constexpr double kMaxWork = 1e8;  // for one of them
 constexpr size_t kMaxRuns = 64;
 
+/// Of 64-bit integers only those that an f64 tells from their neighbours: 2^53 + 1 reads as 2^53.
+std::optional<int64_t> whole_number(const Literal& values, int64_t i) {
+  const double value = values.get(i);
+  const auto end = static_cast<double>(largest_exact(ElementType::f64));
+  if (std::trunc(value) != value || !(std::abs(value) < end)) return std::nullopt;
+  return static_cast<int64_t>(value);
+}
+
 class Reader {
  public:
   Reader(Elements& elements, const std::vector<Step>& steps, const Index& rows, const Index& keys)
@@ -63,10 +71,8 @@ class Reader {
     }
     const Literal* literal = e.x->literal();
     if (!literal || literal->element_count() == 0 || !literal->is_splat()) return std::nullopt;
-    const double value = literal->get(0);
-    if (std::trunc(value) != value || std::abs(value) > largest_exact(ElementType::f64))
-      return std::nullopt;
-    return constant(static_cast<int64_t>(value));
+    const auto number = whole_number(*literal, 0);
+    return number ? std::optional(constant(*number)) : std::nullopt;
   }
 
   /// A position made of digits of rows and keys, linear in both.
@@ -218,10 +224,9 @@ class Reader {
     const auto all = spread(values, dims);
     std::vector<int64_t> numbers;
     for (int64_t i = 0; all && i < all->element_count(); ++i) {
-      const double value = all->get(i);
-      if (std::trunc(value) != value || !(std::abs(value) <= largest_exact(ElementType::f64)))
-        return {};
-      numbers.push_back(static_cast<int64_t>(value));
+      const auto number = whole_number(*all, i);
+      if (!number) return {};
+      numbers.push_back(*number);
     }
     return numbers;
   }
