@@ -44,7 +44,10 @@ std::optional<Lengths> lengths_along(Elements& elements, const Element& element,
     return std::nullopt;
   const auto first = offset_along(elements, c->a, axis);
   if (!first) return std::nullopt;
-  return Lengths{c->b, (c->direction == "LE" ? 1 : 0) - *first};
+  const int64_t plus = (c->direction == "LE" ? 1 : 0) - *first;
+  // It is added in 32 bits.
+  if (plus > INT32_MAX || plus < INT32_MIN) return std::nullopt;
+  return Lengths{c->b, plus};
 }
 
 std::optional<Segments> segments_of(Elements& elements, const Element& element,
