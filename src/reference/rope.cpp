@@ -42,7 +42,7 @@ void rope(const graph::Rope& op, Values& values) {
     for (int64_t s = 0; s < rows; ++s) {
       const int64_t at = angle_row(op, b, s, values);
       for (int64_t h = 0; h < dims[1]; ++h) {
-        if (!values.is_written(op.x, b, h, s, 0)) continue;  // past a sequence's length
+        if (!values.is_there(op.x, b, h, s, 0)) continue;  // past a sequence's length
         const auto x = [&](int64_t d) { return values.read(op.x, b, h, s, d); };
         const auto y = [&](int64_t d, double value) { values.write(op.y, value, b, h, s, d); };
         for (int64_t d = 0; d < dims[3]; ++d)

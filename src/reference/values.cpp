@@ -67,6 +67,7 @@ void Values::declare(TensorId id) {
   const auto count = static_cast<size_t>(element_count(array.dims).value_or(0));
   array.values.assign(count, 0);
   array.written.assign(count, 0);
+  array.kept.assign(count, 0);
 }
 
 size_t Values::place(TensorId id, int64_t i0, int64_t i1, int64_t i2, int64_t i3) const {
@@ -132,7 +133,9 @@ void Values::write(TensorId id, double value, int64_t i0, int64_t i1, int64_t i2
 }
 
 void Values::keep(TensorId id, double value, int64_t i0, int64_t i1, int64_t i2, int64_t i3) {
-  results_[static_cast<size_t>(id)].values[place(id, i0, i1, i2, i3)] = value;
+  const size_t at = place(id, i0, i1, i2, i3);
+  results_[static_cast<size_t>(id)].values[at] = value;
+  results_[static_cast<size_t>(id)].kept[at] = 1;
 }
 
 void Values::add(TensorId id, double value, int64_t i0, int64_t i1, int64_t i2, int64_t i3) {

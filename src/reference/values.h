@@ -20,7 +20,7 @@ using Buffers = std::unordered_map<int64_t, void*>;
 struct Array {
   Dims dims;
   std::vector<double> values;
-  std::vector<uint8_t> written;
+  std::vector<uint8_t> written, kept;
 
   bool empty() const { return dims.empty(); }
 };
@@ -45,10 +45,13 @@ class Values {
   /// The first `count` rows of (b, h).
   Matrix rows(graph::TensorId id, int64_t b, int64_t h, int64_t count) const;
 
-  /// Whether an element holds something: true of inputs, of results if a node wrote it.
-  bool is_written(graph::TensorId id, int64_t i0, int64_t i1, int64_t i2, int64_t i3) const {
+  /// Whether an element holds something: true of inputs, of results if a node wrote it or an input
+  /// bound to the same memory has it.
+  bool is_there(graph::TensorId id, int64_t i0, int64_t i1, int64_t i2, int64_t i3) const {
     const Array& array = result(id);
-    return array.empty() || array.written[place(id, i0, i1, i2, i3)] != 0;
+    if (array.empty()) return true;
+    const size_t at = place(id, i0, i1, i2, i3);
+    return array.written[at] != 0 || array.kept[at] != 0;
   }
   /// Makes `id` a result: nothing of it is written yet.
   void declare(graph::TensorId id);

@@ -367,6 +367,27 @@ TEST(Executable, PutsNewRowsIntoACacheInPlace) {
   EXPECT_TRUE(heddle::testing::Definition(program, DataType::f32).is_met_by(results));
 }
 
+// What a cache held before is there for whatever reads it behind the append.
+TEST(Executable, RotatesACacheThatIsInPlace) {
+  heddle::testing::Program program = append();
+  const auto op = std::get<graph::CacheAppend>(program.graph.nodes[0].op);
+  graph::Rope rope{.x = op.present_k};
+  rope.freqs = program.add("freqs", DataType::f32, {6, 1, 1, 16});
+  rope.y = program.add("rotated", DataType::f32, {1, 1, 6, 16});
+  fill_random(program, rope.freqs, 9);
+  for (const TensorId id : {rope.y, op.present_v}) program.allocate(id);
+  program.graph.nodes.push_back({"rope", rope});
+  const auto executable = build(program.graph);
+  ASSERT_TRUE(executable);
+  program.in_place = {{program.graph[op.present_k].uid, program.graph[op.past_k].uid}};
+  heddle::testing::Program results = program;
+  Workspace workspace(*executable);
+  const Status status = executable->execute(bindings_of(results), workspace.data(), nullptr);
+  ASSERT_TRUE(status.is_ok()) << status.message();
+  ASSERT_TRUE(validate(program.graph).is_ok());
+  EXPECT_TRUE(heddle::testing::Definition(program, DataType::f32).is_met_by(results));
+}
+
 /// Two results, each to lie where an input does: (x - y, x + y).
 heddle::testing::Program butterfly() {
   heddle::testing::Program program;
