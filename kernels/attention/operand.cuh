@@ -46,8 +46,10 @@ HEDDLE_DEVICE int length_of(const Lengths& lengths, int batch) {
   const i64 end = load_integer(lengths.data, batch + lengths.cumulative, lengths.is_64_bit);
   const i64 begin = lengths.cumulative ? load_integer(lengths.data, batch, lengths.is_64_bit) : 0;
   // Lengths come from device memory, unchecked: clamp, so that a wrong one reads nothing outside.
-  const i64 length = end - begin;
-  return static_cast<int>(length < 0 ? 0 : length > lengths.full ? lengths.full : length);
+  // Without a sign the difference of any two prefix sums takes 64 bits at most.
+  if (end <= begin) return 0;
+  const u64 length = static_cast<u64>(end) - static_cast<u64>(begin);
+  return length < static_cast<u64>(lengths.full) ? static_cast<int>(length) : lengths.full;
 }
 
 }  // namespace heddle::attention

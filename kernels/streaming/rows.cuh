@@ -20,10 +20,14 @@ HEDDLE_DEVICE i64 start_of(const void* offsets, bool is_64_bit, i64 multiplier, 
   return start;
 }
 
-HEDDLE_DEVICE i64 length_of(const RowsArguments& args, int batch) {
-  if (!args.lengths_cumulative) return integer_at(args.lengths, args.lengths_are_64_bit, batch);
-  return integer_at(args.lengths, args.lengths_are_64_bit, batch + 1) -
-         integer_at(args.lengths, args.lengths_are_64_bit, batch);
+/// Whether `row` is one of its sequence's.
+HEDDLE_DEVICE bool is_within_length(const RowsArguments& args, int batch, int row) {
+  if (!args.lengths_cumulative)
+    return row < integer_at(args.lengths, args.lengths_are_64_bit, batch);
+  const i64 begin = integer_at(args.lengths, args.lengths_are_64_bit, batch);
+  const i64 end = integer_at(args.lengths, args.lengths_are_64_bit, batch + 1);
+  // Without a sign the difference of any two prefix sums takes 64 bits at most.
+  return begin < end && static_cast<u64>(row) < static_cast<u64>(end) - static_cast<u64>(begin);
 }
 
 /// Where a row of the first head begins in both, if it exists.
@@ -35,7 +39,7 @@ template <bool kRagged>
 HEDDLE_DEVICE RowPlace place_of(const RowsArguments& args, int batch, int row) {
   RowPlace at{batch * args.x_stride[0], batch * args.y_stride[0], row < args.length};
   if constexpr (kRagged) {
-    if (args.lengths != nullptr) at.exists = at.exists && row < length_of(args, batch);
+    if (args.lengths != nullptr) at.exists = at.exists && is_within_length(args, batch, row);
     if (args.x_offsets != nullptr)
       at.x = start_of(args.x_offsets, args.x_offsets_are_64_bit, args.x_multiplier,
                       args.x_stride[2], batch, row, at.exists);

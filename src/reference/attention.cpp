@@ -23,12 +23,14 @@ bool is_ragged(TensorId id, const Values& values) {
 /// One side's length: plain, from prefix sums, or the extent.
 int64_t length(TensorId plain, TensorId cumulative, int64_t b, int64_t extent,
                const Values& values) {
-  int64_t length = extent;
-  if (plain != kNone) length = values.read_integer(plain, b);
-  if (cumulative != kNone) {
-    length = values.read_integer(cumulative, b + 1) - values.read_integer(cumulative, b);
-  }
-  return std::clamp<int64_t>(length, 0, extent);
+  if (plain == kNone && cumulative == kNone) return extent;
+  const int64_t begin = cumulative == kNone ? 0 : values.read_integer(cumulative, b);
+  const int64_t end =
+      cumulative == kNone ? values.read_integer(plain, b) : values.read_integer(cumulative, b + 1);
+  if (end <= begin) return 0;
+  // Without a sign the difference of any two prefix sums takes 64 bits at most.
+  const uint64_t length = static_cast<uint64_t>(end) - static_cast<uint64_t>(begin);
+  return static_cast<int64_t>(std::min(length, static_cast<uint64_t>(extent)));
 }
 
 /// Whether the generator keeps a cell's probability; core/dropout_bits.h says which word decides.

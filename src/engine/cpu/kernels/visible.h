@@ -14,10 +14,12 @@ struct Lengths {
 inline int64_t length_of(const View* lengths, bool cumulative, int64_t b, int64_t extent) {
   if (!lengths) return extent;
   const int64_t stride = lengths->stride[0];
-  const int64_t length =
-      cumulative ? integer_at(*lengths, (b + 1) * stride) - integer_at(*lengths, b * stride)
-                 : integer_at(*lengths, b * stride);
-  return larger(0, smaller(length, extent));
+  const int64_t begin = cumulative ? integer_at(*lengths, b * stride) : 0;
+  const int64_t end = integer_at(*lengths, (b + cumulative) * stride);
+  if (end <= begin) return 0;
+  // Prefix sums are whatever memory holds: without a sign their difference takes 64 bits at most.
+  const uint64_t length = static_cast<uint64_t>(end) - static_cast<uint64_t>(begin);
+  return length < static_cast<uint64_t>(extent) ? static_cast<int64_t>(length) : extent;
 }
 inline Lengths lengths_of(const AttentionArguments& a, int64_t b) {
   return {length_of(a.q_lengths, a.q_lengths_cumulative, b, a.q_length),
