@@ -1,5 +1,5 @@
 // Codes of quantised keys and values: a number by its scale s as i8, as 4 bits, two to a byte, or
-// as f8e4m3. 0 where s is 0.
+// as f8e4m3. 0 where s is 0, and of no number.
 #pragma once
 
 #include "../ptx/types.cuh"
@@ -78,10 +78,12 @@ struct Codes<u8> {
 template <>
 struct Codes<f8e4m3> {
   static constexpr int kColumns = 1;
-  static constexpr u32 kZeros = 0;
+  static constexpr u32 kZeros = 0, kNan = 0x7f;
+  /// Of no number 0 too; NaN of a number whose scale is NaN, or that is infinite as its scale is.
   HEDDLE_DEVICE static u32 of(float x, float s) {
-    const float number = s == 0 ? 0.0f : x / s;
-    return number == number ? f8e4m3_code(number) : 0;
+    if (s == 0 || !(x == x)) return 0;
+    const float number = x / s;
+    return number == number ? f8e4m3_code(number) : kNan;
   }
   HEDDLE_DEVICE static float number(u32 code) { return f8e4m3_number(code); }
 };

@@ -335,6 +335,7 @@ struct CacheAppend {
   template <typename Y, class X>
   HEDDLE_DEVICE static void write(Y* to, const X& x, const Args& args, int part, int head) {
     using Codes = attention::Codes<Y>;
+    u32 code[X::kPairs][2][kRun];
 #pragma unroll
     for (int n = 0; n < X::kPairs; ++n) {
 #pragma unroll
@@ -351,42 +352,64 @@ struct CacheAppend {
         } else {
           const Cache& cache = args.cache[part - kK];
           const float* scales = cache.scales + head * cache.scale_stride[0];
-          u32 code[kRun];
 #pragma unroll
           for (int i = 0; i < kRun; ++i)
-            code[i] = X::has(n, second) ? Codes::of(value[second * kRun + i],
-                                                    scales[(c + i) * cache.scale_stride[1]])
-                                        : 0;
-          write_codes<Codes::kColumns>(reinterpret_cast<u8*>(to), c, X::has(n, second), code);
+            code[n][second][i] =
+                X::has(n, second)
+                    ? Codes::of(value[second * kRun + i], scales[(c + i) * cache.scale_stride[1]])
+                    : 0;
         }
       }
     }
+    if constexpr (Codes::kColumns > kRun)
+      write_halves<X>(reinterpret_cast<u8*>(to), code);
+    else if constexpr (Codes::kColumns > 0)
+      write_codes<X, Codes::kColumns>(reinterpret_cast<u8*>(to), code);
   }
 
-  /// From column c on.
-  template <int kColumnsOfByte>
-  HEDDLE_DEVICE static void write_codes(u8* to, int c, bool exist, const u32 (&code)[kRun]) {
-    if constexpr (kRun < kColumnsOfByte) {
-      // The other half of the byte is some lane's.
-      u8* byte = to + c / 2;
-      if (exist && c % 2 == 0) *byte = static_cast<u8>(code[0]);
-      __syncwarp(row_mask());
-      if (exist && c % 2 != 0) *byte = static_cast<u8>(*byte | code[0] << 4);
-    } else {
-      constexpr int kBytes = kRun / kColumnsOfByte;
-      struct __align__(kBytes) Bytes {
-        u8 byte[kBytes];
-      }
-      bytes;
+  /// Two codes to a byte, each of which is a run: the other one is some lane's, perhaps of another
+  /// pair of runs. All low halves come first.
+  template <class X>
+  HEDDLE_DEVICE static void write_halves(u8* to, const u32 (&code)[X::kPairs][2][kRun]) {
 #pragma unroll
-      for (int n = 0; n < kBytes; ++n) {
-        u32 byte = 0;
+    for (int half = 0; half < 2; ++half) {
 #pragma unroll
-        for (int i = 0; i < kColumnsOfByte; ++i)
-          byte |= code[n * kColumnsOfByte + i] << (8 / kColumnsOfByte * i);
-        bytes.byte[n] = static_cast<u8>(byte);
+      for (int n = 0; n < X::kPairs; ++n) {
+#pragma unroll
+        for (int second = 0; second < 2; ++second) {
+          const int c = X::column(n, second);
+          if (!X::has(n, second) || c % 2 != half) continue;
+          u8* byte = to + c / 2;
+          *byte = static_cast<u8>(half == 0 ? code[n][second][0] : *byte | code[n][second][0] << 4);
+        }
       }
-      if (exist) *reinterpret_cast<Bytes*>(to + c / kColumnsOfByte) = bytes;
+      if (half == 0) __syncwarp(row_mask());
+    }
+  }
+
+  /// Runs of whole bytes.
+  template <class X, int kColumnsOfByte>
+  HEDDLE_DEVICE static void write_codes(u8* to, const u32 (&code)[X::kPairs][2][kRun]) {
+    constexpr int kBytes = kRun / kColumnsOfByte;
+    struct __align__(kBytes) Bytes {
+      u8 byte[kBytes];
+    };
+#pragma unroll
+    for (int n = 0; n < X::kPairs; ++n) {
+#pragma unroll
+      for (int second = 0; second < 2; ++second) {
+        Bytes bytes;
+#pragma unroll
+        for (int at = 0; at < kBytes; ++at) {
+          u32 byte = 0;
+#pragma unroll
+          for (int i = 0; i < kColumnsOfByte; ++i)
+            byte |= code[n][second][at * kColumnsOfByte + i] << (8 / kColumnsOfByte * i);
+          bytes.byte[at] = static_cast<u8>(byte);
+        }
+        if (X::has(n, second))
+          *reinterpret_cast<Bytes*>(to + X::column(n, second) / kColumnsOfByte) = bytes;
+      }
     }
   }
 

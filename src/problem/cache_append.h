@@ -6,7 +6,7 @@
 //   row = code(rotate(x * weight / sqrt(mean(x^2) + epsilon), position)),   of V: code(x)
 //
 // code(x) = x; or by its scale s: i8 clamp(rint(x / s), -128, 127), of 4 bits clamp(rint(x / s),
-// -8, 7), f8e4m3 clamp(x / s, +-448) rounded; 0 where s is 0.
+// -8, 7), f8e4m3 clamp(x / s, +-448) rounded; 0 where s is 0 or x is NaN.
 #pragma once
 
 #include "problem/attention.h"

@@ -57,6 +57,8 @@ Matrix rows_of(const Cache& cache, int64_t b, int64_t h, int64_t count, const Va
 double code_of(DataType type, double number, double scale) {
   if (scale == 0 || std::isnan(number)) return 0;
   const double code = number / scale;
+  // Of a scale that is NaN, or of two infinities: integers have none.
+  if (std::isnan(code)) return type == DataType::f8e4m3 ? code : 0;
   if (type == DataType::i8) return std::clamp(std::nearbyint(code), -128.0, 127.0);
   if (type == DataType::u8) return std::clamp(std::nearbyint(code), -8.0, 7.0);
   return std::clamp(code, -448.0, 448.0);

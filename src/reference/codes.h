@@ -22,8 +22,8 @@ CacheRow row_of(const Cache& cache, int64_t b, int64_t row, const Values& values
 /// holds a later row.
 Matrix rows_of(const Cache& cache, int64_t b, int64_t h, int64_t count, const Values& values);
 
-/// The code of a number: integers to nearest even within range, f8e4m3 rounded within +-448; of a
-/// scale of 0 that of 0.
+/// The code of a number: integers to nearest even within range, f8e4m3 rounded within +-448. Of a
+/// scale of 0 and of a NaN that of 0; where the quotient alone is NaN f8e4m3's is, an integer's 0.
 double code_of(DataType type, double number, double scale);
 
 /// Writes numbers as a row of head h, those of u8 two to an element.

@@ -87,6 +87,12 @@ TEST(RandomCacheAppend, ManyTokensOfWideHeads) {
   options.max_new_rows = 120, options.max_past = 90, options.max_head_dim = 256;
   sweep(options, 400000, 30);
 }
+// NaN and infinities among new numbers and scales.
+TEST(RandomCacheAppend, NoNumbers) {
+  CacheOptions options;
+  options.no_numbers = 0.1, options.codes = 0.7;
+  sweep(options, 900000, 100);
+}
 /// Codes next to the definition's make an attention another one: these are random_attention_test's.
 TEST(RandomCacheAppend, AndAttention) {
   CacheOptions options = plain();

@@ -67,6 +67,26 @@ TEST_F(StreamingOnGpu, CacheAppendMatchesTheDefinition) {
   run([](Random& random) { return random_cache_append(random, {}); });
 }
 
+// NaN and infinities among new numbers and scales.
+TEST_F(StreamingOnGpu, CacheAppendOfNoNumbersMatchesTheDefinition) {
+  run([](Random& random) {
+    return random_cache_append(random, {.codes = 0.9, .no_numbers = 0.1});
+  });
+}
+
+// An odd number of pairs turns, more than a warp has lanes: the two codes of a byte are of pairs
+// that one lane has after the other.
+TEST_F(StreamingOnGpu, HalvesOfBytesMatchTheDefinition) {
+  run([](Random& random) {
+    return random_cache_append(random, {.code_types = {DataType::u8},
+                                        .min_head_dim = 72,
+                                        .max_head_dim = 96,
+                                        .pairs = random.structure().one_of({33, 35}),
+                                        .codes = 1,
+                                        .rotates = 1});
+  });
+}
+
 // Positions before and past the table read its first and its last row.
 TEST_F(StreamingOnGpu, RopeClampsPositionsToTheTable) {
   constexpr int64_t kLength = 6, kRows = 4;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace heddle::testing {
 
@@ -16,6 +17,7 @@ class Draw {
       : random_(random), structure_(random.structure()), options_(options) {
     program_.seed = random.seed();
     program_.variant = random.variant();
+    program_.may_be_undefined = options.no_numbers > 0;
     io_ = options.dtypes[static_cast<size_t>(
         structure_.integer(0, static_cast<int64_t>(options.dtypes.size()) - 1))];
     program_.graph.io_dtype = io_;
@@ -56,7 +58,15 @@ class Draw {
 
  private:
   bool wants(double chance) { return structure_.chance(chance); }
-  int64_t head_dim() { return 8 * structure_.integer(1, options_.max_head_dim / 8); }
+  int64_t head_dim() {
+    return 8 * structure_.integer(options_.min_head_dim / 8, options_.max_head_dim / 8);
+  }
+  /// A number, or none.
+  double or_none(double number) {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    if (!random_.chance(options_.no_numbers)) return number;
+    return random_.one_of({std::nan(""), kInfinity, -kInfinity});
+  }
 
   TensorId tensor(const char* name, DataType dtype, const Dims& dims, bool odd) {
     const TensorId id =
@@ -69,7 +79,7 @@ class Draw {
   }
   TensorId normal(const char* name, const Dims& dims) {
     const TensorId id = tensor(name, io_, dims, wants(0.7));
-    program_.fill(id, [&] { return random_.normal(); });
+    program_.fill(id, [&] { return or_none(random_.normal()); });
     return id;
   }
 
@@ -116,7 +126,8 @@ class Draw {
     const TensorId id = tensor(name, DataType::f32,
                                {1, wants(0.5) ? kv_heads_ : 1, 1, wants(0.5) ? columns : 1}, false);
     const double unit = type == DataType::u8 ? 0.3 : type == DataType::i8 ? 0.02 : 0.01;
-    program_.fill(id, [&] { return random_.chance(0.05) ? 0 : unit * random_.uniform(0.5, 1.5); });
+    program_.fill(
+        id, [&] { return or_none(random_.chance(0.05) ? 0 : unit * random_.uniform(0.5, 1.5)); });
     return id;
   }
 
@@ -141,8 +152,10 @@ class Draw {
 
   void caches() {
     const bool codes = wants(options_.codes);
-    const auto type =
-        codes ? structure_.one_of({DataType::i8, DataType::u8, DataType::f8e4m3}) : io_;
+    const auto& types = options_.code_types;
+    const DataType type = codes ? types[static_cast<size_t>(structure_.integer(
+                                      0, static_cast<int64_t>(types.size()) - 1))]
+                                : io_;
     for (const auto& [name, columns, past, present, scale, table] :
          {std::tuple{std::string("k"), columns_, &op_.past_k, &op_.present_k, &op_.k_scale,
                      &op_.page_table_k},
@@ -186,7 +199,7 @@ class Draw {
   }
 
   void rotation() {
-    const int64_t half = structure_.integer(1, columns_ / 2);
+    const int64_t half = options_.pairs > 0 ? options_.pairs : structure_.integer(1, columns_ / 2);
     const int64_t table_rows = 3 * past_rows_ + rows_ + 1;
     for (const auto& [name, id] : {std::pair{"cosines", &op_.cosines}, {"sines", &op_.sines}}) {
       *id = tensor(name, structure_.one_of({io_, DataType::f32}), {table_rows, 1, 1, half},

@@ -77,7 +77,8 @@ std::vector<int> codes_of(DataType type, double element) {
   if (type == DataType::u8) return {static_cast<int>(element) & 15, static_cast<int>(element) >> 4};
   uint8_t bits = 0;
   store(type, &bits, 0, element);
-  return {bits & 128 ? -(bits & 127) : bits & 127};
+  const int size = bits & 127;
+  return {bits & 128 && size != 127 ? -size : size};  // a NaN has no sign
 }
 
 /// Codes are the definition's, but for a few next to them where a number is close to halfway.
