@@ -109,17 +109,22 @@ struct ChannelNorm {
     if (row >= args.rows) return;
     const Number* from =
         static_cast<const Number*>(args.partial) + static_cast<i64>(row) * args.slices * 3;
-    double mean = 0, squares = 0, seen = 0;
+    double mean = 0, squares = 0, seen = 0, sum = 0;
     for (int n = 0; n < args.slices; ++n) {
       const int first = n * args.slice_columns;
       const double count = min_of(args.columns - first, args.slice_columns);
-      const double of_slice = static_cast<double>(from[3 * n]) + from[3 * n + 1];
+      // Around an infinite mean no distances correct it.
+      const double correction = from[3 * n + 1];
+      const double of_slice =
+          static_cast<double>(from[3 * n]) + (correction == correction ? correction : 0);
       const double apart = of_slice - mean;
       squares +=
           static_cast<double>(from[3 * n + 2]) + apart * apart * seen * count / (seen + count);
       mean += apart * count / (seen + count);
       seen += count;
+      sum += of_slice * count;
     }
+    if (!(mean == mean)) mean = sum / seen;  // a step from an infinity is none
     const double variance = squares > 0 ? squares / seen : squares == squares ? 0 : squares;
     const double epsilon = number_at(args.epsilon, args.epsilon_operand, args.epsilon_is_64_bit);
     const double inverse = 1 / sqrt(variance + epsilon);

@@ -55,6 +55,14 @@ TEST_F(StreamingOnGpu, ChannelNormsBackwardMatchTheDefinition) {
   run(random_batch_norm_backward);
 }
 
+// A row with an infinity has a mean, though no variance.
+TEST_F(StreamingOnGpu, NormsOfNoNumbersMatchTheDefinition) {
+  run([](Random& random) { return with_no_numbers(random, random_rms_norm(random, kNorms)); });
+  run([](Random& random) { return with_no_numbers(random, random_layer_norm(random, kSums)); });
+  run([](Random& random) { return with_no_numbers(random, random_instance_norm(random)); });
+  run([](Random& random) { return with_no_numbers(random, random_batch_norm(random)); });
+}
+
 TEST_F(StreamingOnGpu, RopeMatchesTheDefinition) { run(random_rope); }
 
 TEST_F(StreamingOnGpu, PointwiseOpsMatchTheDefinition) { run(random_pointwise); }

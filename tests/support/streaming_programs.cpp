@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace heddle::testing {
 
@@ -181,6 +182,20 @@ Program random_layer_norm_backward(Random& random) {
 }
 Program random_layer_norm_backward(Random& random, const NormOptions& options) {
   return random_norm_backward<graph::LayerNormBackward>(random, options);
+}
+
+Program with_no_numbers(Random& random, Program program) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  program.may_be_undefined = true;
+  const auto fill = [&](const auto& op) {
+    if constexpr (requires { op.x; })
+      program.fill(op.x, [&] {
+        const bool is_number = random.chance(0.98);
+        return is_number ? random.normal() : random.one_of({std::nan(""), kInfinity, -kInfinity});
+      });
+  };
+  std::visit(fill, program.graph.nodes.front().op);
+  return program;
 }
 
 Program random_rope(Random& random) {

@@ -28,6 +28,8 @@ Program random_layer_norm(Random& random, const NormOptions& options);
 Program random_layer_norm(Random& random);
 Program random_layer_norm_backward(Random& random, const NormOptions& options);
 Program random_layer_norm_backward(Random& random);
+/// The program of a norm anew with numbers of x that are NaN or infinite.
+Program with_no_numbers(Random& random, Program program);
 /// A rope or rope_backward node: both pairings, angles or tables, positions or none.
 Program random_rope(Random& random);
 

@@ -48,7 +48,7 @@ double mean_of(const Summed& x, int64_t width) {
   for (int64_t i = 0; i < width; ++i) sum += x[i];
   const double mean = sum.value() / static_cast<double>(width);
   for (int64_t i = 0; i < width; ++i) rest += x[i] - mean;
-  return mean + rest.value() / static_cast<double>(width);
+  return with_lost(mean, rest.value() / static_cast<double>(width));
 }
 
 }  // namespace
