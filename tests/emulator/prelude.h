@@ -78,6 +78,8 @@ inline int __float2int_rz(float x) {
   return x < -0x1p31f ? -0x7fffffff - 1 : static_cast<int>(x);
 }
 inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __fsqrt_rn(float x) { return std::sqrt(x); }
 inline unsigned __umulhi(unsigned a, unsigned b) {
   return static_cast<unsigned>(static_cast<unsigned long long>(a) * b >> 32);
 }
