@@ -7,6 +7,7 @@
 #include "fusion/pointwise_problem.h"
 #include "fusion/schedule.h"
 #include "fusion/streaming_problem.h"
+#include "graph/names.h"
 #include "graph/ports.h"
 
 namespace heddle::fusion {
@@ -50,7 +51,7 @@ class Fusion {
     std::iota(runs_at_.begin(), runs_at_.end(), 0);
   }
 
-  Schedule run() {
+  Result<Schedule> run() {
     std::vector<Step> attention(graph_.nodes.size());
     // Attention first: it says which rope nodes do not stand alone.
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
@@ -84,6 +85,7 @@ class Fusion {
       }
     }
     schedule.intermediates = intermediates(schedule);
+    HEDDLE_TRY(check_extents(schedule.intermediates));
     return schedule;
   }
 
@@ -159,6 +161,17 @@ class Fusion {
     std::sort(ids.begin(), ids.end());
     ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
     return ids;
+  }
+
+  /// An intermediate's memory is measured before anything is executed.
+  Status check_extents(const std::vector<TensorId>& intermediates) const {
+    const auto ragged = std::find_if(intermediates.begin(), intermediates.end(),
+                                     [&](TensorId id) { return is_ragged(id); });
+    if (ragged == intermediates.end()) return {};
+    return error(Code::graph_not_supported,
+                 "The {} is ragged and virtual, and more than one op's own: where it ends is data, "
+                 "expected a tensor that is bound",
+                 graph::describe(graph_[*ragged]));
   }
 
   const Graph &graph_, &planned_;

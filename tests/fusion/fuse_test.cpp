@@ -263,6 +263,29 @@ TEST(Fuse, StridesOfDimsOf1AreZero) {
   EXPECT_EQ(problem.sizes.layouts[problem.structure.q].strides[0], 0);
 }
 
+// Where a ragged tensor ends is data, and an intermediate's memory is measured before there is any.
+TEST(Fuse, ARaggedIntermediateIsRefused) {
+  for (const bool is_virtual : {false, true}) {
+    RopedAttention a;
+    graph::Graph& g = a.program.graph;
+    const TensorId offsets = a.program.add("offsets", DataType::i32, {2, 1, 1, 1});
+    const TensorId lengths = a.program.add("lengths", DataType::i32, {1, 1, 1, 1});
+    g[a.q_rotated].ragged_offset = offsets;  // beside a dense Q: no part of the attention
+    g[a.q_rotated].is_virtual = is_virtual;
+    auto& attention = std::get<graph::Sdpa>(g.nodes.back().op).attention;
+    attention.padding_mask = true;
+    attention.seq_len_q = attention.seq_len_kv = lengths;
+    const Status valid = graph::validate(g);
+    ASSERT_TRUE(valid.is_ok()) << valid.message();
+    const auto schedule = fusion::fuse(g);
+    ASSERT_EQ(schedule.is_ok(), !is_virtual);
+    if (is_virtual)
+      EXPECT_NE(schedule.status().message().find("q_rotated"), std::string::npos);
+    else
+      EXPECT_EQ(schedule->steps.size(), 2u);
+  }
+}
+
 TEST(Fuse, RopeBackwardsJoinTheAttentionBackward) {
   int joined = 0;
   for (uint64_t seed = 0; seed < 200; ++seed) {
