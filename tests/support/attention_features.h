@@ -29,6 +29,8 @@ inline constexpr AttentionFeature kAttentionFeatures[] = {
     {"padding", [](AttentionOptions& o) { o.padding = 1; }},
     {"cumulative", [](AttentionOptions& o) { o.padding = o.cumulative = 1; }},
     {"ragged", [](AttentionOptions& o) { o.padding = o.ragged = 1; }},
+    {"dense_beside_ragged",
+     [](AttentionOptions& o) { o.padding = o.ragged = 1, o.dense_beside_ragged = 0.5; }},
     {"bounds", [](AttentionOptions& o) { o.bounds = 1; }},
     {"bottom_right", [](AttentionOptions& o) { o.bounds = o.bottom_right = 1; }},
     {"score_mod", [](AttentionOptions& o) { o.score_mod = 1; }},

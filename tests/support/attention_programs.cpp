@@ -94,10 +94,12 @@ class Draw {
     graph::Tensor& tensor = program_.graph[id];
     tensor.pass_by_value = element_count(tensor.dims) == 1 && wants_rarely(options_.by_value);
   }
+  bool is_ragged(TensorId id) const { return program_.graph[id].ragged_offset != kNone; }
   TensorId scalar(const char* name, DataType dtype, double value);
   TensorId lengths(const char* name, int64_t extent, std::vector<int64_t>& lengths,
                    bool cumulative);
-  TensorId attention_tensor(const char* name, DataType dtype, Dims dims, bool is_query_side);
+  TensorId attention_tensor(const char* name, DataType dtype, Dims dims, bool is_query_side,
+                            TensorId ragged_as = kNone);
   TensorId input(const char* name, DataType dtype, Dims dims, bool is_query_side, double size = 1);
   TensorId broadcast(const char* name, DataType dtype);
   /// What a K or V holds: numbers, or codes and their scales.
@@ -112,7 +114,8 @@ class Draw {
   TensorId keys_or_values(const char* name, graph::Sdpa& op, int64_t heads, int64_t columns);
   void draw_angles(graph::Rope& rope, int64_t rows);
   TensorId rotated(const char* name, TensorId x);
-  TensorId gradient(const char* name, TensorId of, bool is_query_side, DataType dtype);
+  TensorId gradient(const char* name, TensorId of, bool is_query_side, DataType dtype,
+                    TensorId ragged_as = kNone);
   TensorId through_rope(const char* name, const graph::Rope* rope, TensorId x, bool is_query_side);
   TensorId stats_gradient(TensorId statistic, const reference::Values& made);
   void draw_lengths(AttentionAttributes& a);
@@ -151,18 +154,28 @@ TensorId Draw::lengths(const char* name, int64_t extent, std::vector<int64_t>& l
   const TensorId id = program_.add(name, dtype, {batch_ + (cumulative ? 1 : 0), 1, 1, 1});
   pass_by_value(id);
   program_.allocate(id);
+  // Every other length beyond its range counts as the nearest within.
+  const auto written = [&](int64_t b) {
+    const int64_t n = lengths[static_cast<size_t>(b)];
+    if (cumulative || b % 2 != 0) return n;
+    return n == 0 ? -3 : n == extent ? extent + 5 : n;
+  };
   int64_t sum = 0;
   for (int64_t b = 0; b < batch_; ++b) {
-    program_.set_integer(id, cumulative ? sum : lengths[static_cast<size_t>(b)], b);
-    sum += lengths[static_cast<size_t>(b)];
+    program_.set_integer(id, cumulative ? sum : written(b), b);
+    sum += written(b);
   }
   if (cumulative) program_.set_integer(id, sum, batch_);
   return id;
 }
 
 /// A tensor over [B,H,S,D]: padded, or packed with gaps between the sequences.
-TensorId Draw::attention_tensor(const char* name, DataType dtype, Dims dims, bool is_query_side) {
-  if (!is_ragged_) {
+TensorId Draw::attention_tensor(const char* name, DataType dtype, Dims dims, bool is_query_side,
+                                TensorId ragged_as) {
+  const bool packed = ragged_as != kNone
+                          ? is_ragged(ragged_as)
+                          : is_ragged_ && !wants_rarely(options_.dense_beside_ragged);
+  if (!packed) {
     const bool odd = dims[3] > 1 && wants(options_.odd_strides);
     const bool unaligned = odd && wants_rarely(options_.unaligned);
     const TensorId id =
@@ -193,7 +206,7 @@ TensorId Draw::attention_tensor(const char* name, DataType dtype, Dims dims, boo
 
 TensorId Draw::input(const char* name, DataType dtype, Dims dims, bool is_query_side, double size) {
   const TensorId id = attention_tensor(name, dtype, dims, is_query_side);
-  if (!is_query_side && !is_ragged_ && wants_rarely(options_.shared_keys))
+  if (!is_query_side && !is_ragged(id) && wants_rarely(options_.shared_keys))
     program_.graph[id].strides[static_cast<int>(structure_.integer(0, 1))] = 0;
   const auto& lengths = is_query_side ? q_lengths_ : kv_lengths_;
   program_.fill(
@@ -398,11 +411,11 @@ void Draw::draw_dropout(AttentionAttributes& a) {
     dropout.threefry_strides = dense_strides({batch_, q_heads_, q_length_, kv_length_}).value();
   } else {
     const auto type = random_.one_of({DataType::i32, DataType::i64});
-    const int64_t top = type == DataType::i32 ? INT32_MAX : INT64_MAX;
+    const int64_t top = type == DataType::i32 ? INT32_MAX : INT64_MAX, least = -top - 1;
     dropout.seed = scalar("seed", type, 0);
     dropout.offset = scalar("offset", type, 0);
-    program_.set_integer(dropout.seed, random_.integer(0, top));
-    program_.set_integer(dropout.offset, random_.integer(0, top));
+    program_.set_integer(dropout.seed, random_.integer(least, top));
+    program_.set_integer(dropout.offset, random_.integer(least, top));
     if (wants(0.3)) {
       dropout.streams = program_.add("streams", DataType::i32, {batch_, q_heads_, 1, 1});
       program_.allocate(dropout.streams);
@@ -451,9 +464,10 @@ TensorId Draw::rotated(const char* name, TensorId x) {
   rope.output_scale = structure_.one_of({1.0, 0.5, 1.3});
   rope.pairing = structure_.one_of({graph::RopePairing::halves, graph::RopePairing::interleaved});
   // A rotated ragged tensor stays virtual: bound, it would hold what lies between the sequences.
-  const bool is_virtual = is_ragged_ || wants(0.5);
+  const bool is_virtual = is_ragged(x) || wants(0.5);
   const graph::Tensor from = program_.graph[x];
-  const bool same_layout = is_ragged_ || (wants(0.5) && !overlaps_itself(from.dims, from.strides));
+  const bool same_layout =
+      is_ragged(x) || (wants(0.5) && !overlaps_itself(from.dims, from.strides));
   rope.y =
       program_.add(name, io_, from.dims, same_layout ? from.strides : *dense_strides(from.dims));
   graph::Tensor& to = program_.graph[rope.y];
@@ -523,8 +537,9 @@ Program Draw::sdpa() {
 }
 
 /// A gradient's tensor, shaped as `of`.
-TensorId Draw::gradient(const char* name, TensorId of, bool is_query_side, DataType dtype) {
-  return attention_tensor(name, dtype, program_.graph[of].dims, is_query_side);
+TensorId Draw::gradient(const char* name, TensorId of, bool is_query_side, DataType dtype,
+                        TensorId ragged_as) {
+  return attention_tensor(name, dtype, program_.graph[of].dims, is_query_side, ragged_as);
 }
 
 /// Where sdpa_backward leaves the gradient of a rotated tensor; a rope_backward node takes it to
@@ -538,7 +553,7 @@ TensorId Draw::through_rope(const char* name, const graph::Rope* rope, TensorId 
   inverse.backward = true;
   // A rope's result is of its operand's type, or f32.
   inverse.x = gradient((std::string(name) + "_rotated").c_str(), x, is_query_side,
-                       dtype == DataType::f32 ? result_type() : io_);
+                       dtype == DataType::f32 ? result_type() : io_, d_x);
   inverse.y = d_x;
   if (wants(0.6)) {
     program_.graph[inverse.x].is_virtual = true;
@@ -582,7 +597,7 @@ Program Draw::sdpa_backward() {
   if (op.attention.score_mod && wants(0.3)) {
     op.score_mod_bprop = random_score_mod_bprop(random_, program_, *op.attention.score_mod);
   }
-  for (int64_t b = 0; b < batch_ && !q_lengths_.empty() && !is_ragged_; ++b) {
+  for (int64_t b = 0; b < batch_ && !q_lengths_.empty() && !is_ragged(op.o); ++b) {
     for (int64_t i = q_lengths_[static_cast<size_t>(b)]; i < q_length_; ++i) {
       for (int64_t n = 0; n < q_heads_ * v_dim_; ++n) {
         program_.set(op.o, NAN, b, n / v_dim_, i, n % v_dim_);

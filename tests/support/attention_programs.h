@@ -29,6 +29,7 @@ struct AttentionOptions {
   double log2_input = 0.15;
   double bias = 0.3, alibi = 0.2;
   double padding = 0.4, cumulative = 0.4, ragged = 0.4;  ///< the last two given padding
+  double dense_beside_ragged = 0;                        ///< given ragged: each tensor for itself
   int64_t key_step = 1;                                  ///< key lengths are multiples of it
   double row_offsets = 0.5;  ///< of a ragged tensor: in whole rows, else in elements
   double bounds = 0.5, bottom_right = 0.5;
