@@ -38,8 +38,10 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
   const int q_length = attention::length_of(f.q_lengths, batch),
             kv_length = attention::length_of(f.kv_lengths, batch);
   const int first_key = tile_n * kTileN;
-  const attention::Tensor& written = Config::kWantDk ? p.d_k : p.d_v;
-  if (written.offsets && first_key >= kv_length) return;
+  // Of a dense gradient rows past the sequence are zeros, also beside a ragged one.
+  const bool all_ragged =
+      (!Config::kWantDk || p.d_k.offsets) && (!Config::kWantDv || p.d_v.offsets);
+  if (all_ragged && first_key >= kv_length) return;
 
   constexpr int kDkGroups = Config::kWantDk ? 2 * ceil_div(kQkPart, 16) : 2,
                 kDvGroups = Config::kWantDv ? 2 * ceil_div(kVPart, 16) : 2;

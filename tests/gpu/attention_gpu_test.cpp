@@ -309,6 +309,26 @@ TEST_F(AttentionOnGpu, BackwardWithRopeMatchesTheDefinition) {
   });
 }
 
+// Each tensor packed or dense for itself: of dense results rows past a sequence are written too.
+AttentionOptions partly_ragged_options(Random& random, const AttentionOptions& aligned) {
+  AttentionOptions options = random.structure().chance(0.5) ? aligned : gpu_options();
+  options.padding = options.ragged = 1;
+  options.dense_beside_ragged = 0.5;
+  return options;
+}
+
+TEST_F(AttentionOnGpu, ForwardOfPartlyRaggedTensorsMatchesTheDefinition) {
+  run([](Random& random) {
+    return random_sdpa(random, partly_ragged_options(random, aligned_options()));
+  });
+}
+
+TEST_F(AttentionOnGpu, BackwardOfPartlyRaggedTensorsMatchesTheDefinition) {
+  run([](Random& random) {
+    return random_sdpa_backward(random, partly_ragged_options(random, aligned_backward_options()));
+  });
+}
+
 AttentionOptions dropping_options(Random& random, const AttentionOptions& aligned,
                                   const AttentionOptions& aligned_f32) {
   AttentionOptions options = random.one_of({aligned, aligned, aligned_f32, gpu_options()});
