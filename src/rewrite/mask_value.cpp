@@ -145,11 +145,12 @@ std::optional<Poly> MaskValues::polynomial(const Table& table) const {
                                           algebra_.scale(coefficients[bits ^ size_t{1} << i], -1));
   Poly result;
   for (size_t bits = 0; bits < coefficients.size(); ++bits) {
-    if (coefficients[bits].empty()) continue;
-    Monomial m{coefficients[bits][0].coefficient, {}};
+    Product factors;
     for (size_t i = 0; i < table.indicators.size(); ++i)
-      if (bits >> i & 1) m.factors.push_back({table.indicators[i], 1});
-    result = algebra_.add(result, {m});
+      if (bits >> i & 1) factors.push_back({table.indicators[i], 1});
+    // Several numbers where one is lost beside another: a fill beside the infinity that two make.
+    for (const Monomial& m : coefficients[bits])
+      result = algebra_.add(result, {{m.coefficient, factors}});
   }
   return result;
 }

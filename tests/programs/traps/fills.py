@@ -253,3 +253,44 @@ def fills_of_bf16_added_beside_distances(q, k, v, shown, _):
 def fills_of_f32_added_to_scores_of_bf16(q, k, v, shown, bias):
     s = scores(q, k).astype(jnp.float32) + bias
     return weighed(s + jnp.where(shown, 0.0, -1e9), v.astype(jnp.float32))
+
+
+# Fills of two masks, added up before the scores are: what they come to together tells more cells apart than one fill does.
+
+def masks_of_keys(random):
+    """Rows that see no key at all, some hidden by one mask alone, some by both."""
+    shown = (np.arange(K) < [[K], [4]]) & (np.arange(K) >= [[0], [2]])
+    other = random.random((B, 1, Q, K)) < 0.6
+    other[0, 0, 3] = False
+    return [*heads(random), shown, other]
+
+
+def both_fills(fill, other_fill, shown, other):
+    return jnp.where(other, 0.0, other_fill) + jnp.where(shown[:, None, None, :], 0.0, fill)
+
+
+@trap(masks_of_keys, grad=(0, 1, 2))
+def lowest_fills_of_two_masks_are_an_infinity(q, k, v, shown, other):
+    lowest = jnp.finfo(jnp.float32).min
+    return weighed(scores(q, k) + both_fills(lowest, lowest, shown, other), v)
+
+
+@trap(masks_of_keys, grad=(0, 1, 2))
+def lowest_fills_of_a_mask_and_a_causal_one(q, k, v, shown, _):
+    lowest = jnp.finfo(jnp.float32).min
+    return weighed(scores(q, k) + both_fills(lowest, lowest, shown, jnp.tril(jnp.ones((Q, K), bool))), v)
+
+
+@trap(masks_of_keys, grad=(0, 1, 2))
+def infinity_and_a_fill_of_two_masks(q, k, v, shown, other):
+    return weighed(scores(q, k) + both_fills(-jnp.inf, -1e9, shown, other), v)
+
+
+@trap(masks_of_keys, grad=(0, 1, 2))
+def a_fill_beside_one_that_it_is_lost_in(q, k, v, shown, other):
+    return weighed(scores(q, k) + both_fills(-100.0, -1e9, shown, other), v)
+
+
+@trap(masks_of_keys, grad=(0, 1, 2))
+def fills_of_two_masks_far_apart(q, k, v, shown, other):
+    return weighed(scores(q, k) + both_fills(-1e30, -1e9, shown, other), v)
