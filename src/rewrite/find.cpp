@@ -169,13 +169,22 @@ class Finder {
     return nullptr;
   }
 
+  /// Whether fills tell hidden keys apart in a row of no others, and no call of this softmax could.
+  static bool knows_too_few_fills(Algebra& algebra, Region& region, const Softmax& softmax) {
+    // Of what has a sink, or no maximum taken off, such a row need not weigh them.
+    return softmax.score.mask.weighs_by_fills() && softmax.score.is_shifted &&
+           !with_sink(algebra, region, softmax);
+  }
+
   /// Whether a backward was found; forwards are looked for unless `only_backward`.
   bool attempt(int frame, const Instruction* exponential, int home, bool only_backward,
                const std::set<const Instruction*>& opaque,
                std::set<const Instruction*>& forward_roots, std::string& reason) {
     std::string why;
     std::vector<const Instruction*> products;
-    for (Terms terms : {Terms::taken_apart, Terms::whole}) {
+    bool by_fills = false;
+    for (Terms terms : {Terms::taken_apart, Terms::whole, Terms::whole_with_fills}) {
+      if (terms == Terms::whole_with_fills && !by_fills) break;
       auto algebra = make_algebra(elements_, exponential->shape().type());
       Region region(elements_, *algebra, frame, exponential, home, terms, opaque);
       if (region.keys().empty()) return false;
@@ -190,9 +199,15 @@ class Finder {
         return false;
       }
       const auto softmax = softmax_of(*algebra, region);
-      if (softmax)
+      const bool too_few = softmax && knows_too_few_fills(*algebra, region, *softmax);
+      if (softmax && !too_few)
         return match_either(algebra, region, *softmax, only_backward, forward_roots, reason);
-      if (why.empty()) why = softmax.status().message();
+      if (why.empty())
+        why =
+            too_few ? weighed_by_fills(*algebra, softmax->score.mask) : softmax.status().message();
+      // Fills added in 16 bits leave less of what stands beside them than numbers of a call would.
+      if (too_few && region.adds_fills_in_half()) break;
+      by_fills = by_fills || too_few;
       products = region.products_in_scores();
     }
     // Of several the call computes one. The others are terms, which the program computes.

@@ -74,7 +74,7 @@ Region::Region(Elements& elements, Algebra& algebra, int frame, const Instructio
     add_upstream({frame, operand, anchor_.at});
   walk(frame);
   find_keys();
-  if (terms == Terms::whole) find_scores();
+  if (terms != Terms::taken_apart) find_scores();
   if (home != frame) {
     for (const ReadBack& read : elements.reads(frame)) {
       const Element row = elements_.fresh(frame, read.kept);

@@ -26,8 +26,9 @@ struct Member {
 };
 
 /// What is added to the scores and is no mask: made of the elements that the program computes it
-/// from, or one number that is the program's own, as it rounds it.
-enum class Terms : uint8_t { taken_apart, whole };
+/// from, or one number that is the program's own, as it rounds it; in the last case fills that data
+/// decide, too.
+enum class Terms : uint8_t { taken_apart, whole, whole_with_fills };
 
 /// Bits of the floats that the program holds its scores, and what it makes of them, in.
 struct ScoreBits {

@@ -298,9 +298,10 @@ Poly Region::addend(const Element& sum, int i) {
   const auto scores = scores_.find(elements_.representative(other.x));
   const bool beside_scores = scores != scores_.end() && scores->second;
   const bool is_term = term == scores_.end() ? !find(at.frame, at.x) : !term->second;
-  return beside_scores && is_term && !is_plain(algebra_, poly) && !algebra_.is_fixed(at)
-             ? algebra_.element(at)
-             : poly;
+  const bool says_all =
+      terms_ == Terms::whole_with_fills ? Algebra::is_number(poly) : is_plain(algebra_, poly);
+  return beside_scores && is_term && !says_all && !algebra_.is_fixed(at) ? algebra_.element(at)
+                                                                         : poly;
 }
 
 std::optional<Index> Region::own_labels(int frame, const Instruction* operand, int64_t dim,

@@ -278,6 +278,13 @@ std::vector<Poly> beside_fills(const Algebra& algebra, const Poly& scores) {
   return all;
 }
 
+std::string weighed_by_fills(const Algebra& algebra, const Mask& mask) {
+  return fmt::format(
+      "the mask (%{}) hides scores by several fills, by which a row that sees no key weighs its "
+      "keys; one fill where any of its predicates hides would weigh them alike",
+      algebra.at(mask.indicators[0]).element.x->name());
+}
+
 Result<Mask> mask_of(Algebra& algebra, PolyId id) {
   const Poly z = algebra.at_poly(id);
   Mask mask;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/status.h"
@@ -66,6 +67,8 @@ struct Mask {
   bool may_mask_whole_rows() const {
     return (!is_fixed || terms_reach_fill || scores_reach_fill) && fill > kMinusInfinity;
   }
+  /// Whether such a row weighs some of its keys by their fills, which a call knows one of.
+  bool weighs_by_fills() const { return hiding == Hiding::mixes && may_mask_whole_rows(); }
 };
 
 /// 1 where the mask lets the score through, else 0.
@@ -81,6 +84,9 @@ bool holds_fills(const Algebra& algebra, const Poly& scores, double largest);
 
 /// What stands beside a mask's fill in `scores`, wherever one is added to something.
 std::vector<Poly> beside_fills(const Algebra& algebra, const Poly& scores);
+
+/// Why such a mask is left alone.
+std::string weighed_by_fills(const Algebra& algebra, const Mask& mask);
 
 /// Fails with a reason if some assignment gives neither the score nor a fill that no score reaches.
 Result<Mask> mask_of(Algebra& algebra, PolyId z);

@@ -137,9 +137,7 @@ Result<VisibleKeys> visible_keys_of(Elements& elements, const Algebra& algebra, 
     keys.may_be_fully_masked = alike && !are_zero && !beside.dropout && !beside.sink_is_data;
     if (!keys.may_be_fully_masked && !are_zero) {
       if (mask.hiding == Hiding::mixes)
-        return error(Code::graph_not_supported,
-                     "the mask (%{}) hides scores by several fills, which scores may reach",
-                     algebra.at(mask.indicators[0]).element.x->name());
+        return error(Code::graph_not_supported, "{}", weighed_by_fills(algebra, mask));
       if (beside.masked_again)
         return error(Code::graph_not_supported,
                      "the weights are masked again (by %{}) after scores that may reach the mask's "

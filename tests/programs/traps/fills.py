@@ -294,3 +294,87 @@ def a_fill_beside_one_that_it_is_lost_in(q, k, v, shown, other):
 @trap(masks_of_keys, grad=(0, 1, 2))
 def fills_of_two_masks_far_apart(q, k, v, shown, other):
     return weighed(scores(q, k) + both_fills(-1e30, -1e9, shown, other), v)
+
+
+@trap(lambda r: [*masks_of_keys(r), normal(r, 1, H, Q, K)], grad=(0, 1, 2, 5))
+def fills_of_two_masks_beside_a_trained_bias(q, k, v, shown, other, bias):
+    s = scores(q, k) + bias + jnp.where(other, 0.0, -1e9)
+    return weighed(s + (1.0 - shown[:, None, None, :].astype(jnp.float32)) * -1e9, v)
+
+
+@trap(masks_of_keys, grad=(0, 1, 2))
+def fills_of_two_masks_beside_large_scores(q, k, v, shown, other):
+    """Beside -1e9 an f32 keeps multiples of 64: of scores in the hundreds something is left."""
+    s = scores(q * 40, k * 8) + jnp.where(other, 0.0, -1e9)
+    return weighed(s + jnp.where(shown[:, None, None, :], 0.0, -1e9), v)
+
+
+@trap(masks_of_keys, grad=(0, 1, 2))
+def fills_of_two_masks_in_bf16(q, k, v, shown, other):
+    q, k, v = (x.astype(jnp.bfloat16) for x in (q, k, v))
+    s = scores(q * 9, k) + jnp.where(other, 0.0, -1e9).astype(jnp.bfloat16)
+    return weighed(s + jnp.where(shown[:, None, None, :], 0.0, -1e9).astype(jnp.bfloat16), v)
+
+
+@trap(masks_of_keys, grad=(0, 1, 2))
+def fills_of_two_masks_of_sixteen_bits_widened(q, k, v, shown, other):
+    q, k, v = (x.astype(jnp.bfloat16) for x in (q, k, v))
+    fills = both_fills(-1e9, -1e9, shown, other).astype(jnp.bfloat16)
+    return weighed(scores(q, k).astype(jnp.float32) + fills.astype(jnp.float32), v.astype(jnp.float32))
+
+
+@trap(masks_of_keys, grad=(0, 1, 2))
+def fills_of_two_masks_in_f16(q, k, v, shown, other):
+    q, k, v = (x.astype(jnp.float16) for x in (q, k, v))
+    return weighed(scores(q, k) + both_fills(-6e4, -6e4, shown, other).astype(jnp.float16), v)
+
+
+@trap(masks_of_keys, grad=(0, 1, 2))
+def fills_of_two_masks_and_weights_masked_again(q, k, v, shown, other):
+    p = jax.nn.softmax(scores(q, k) + both_fills(-1e9, -1e9, shown, other))
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(other, p, 0.0), v)
+
+
+@trap(masks_of_keys, grad=(0, 1, 2))
+def infinite_fills_of_two_masks_and_rows_of_no_number_at_zero(q, k, v, shown, other):
+    lowest = jnp.finfo(jnp.float32).min
+    p = jax.nn.softmax(scores(q, k) + both_fills(lowest, lowest, shown, other))
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(jnp.isnan(p), 0.0, p), v)
+
+
+@trap(lambda r: [*masks_of_keys(r), np.array([-1e9, 0.5, -2.5e9], np.float32)], grad=(0, 1, 2))
+def fills_of_two_masks_beside_a_sink_as_low(q, k, v, shown, other, sinks):
+    s = scores(q, k) + both_fills(-1e9, -1e9, shown, other)
+    s = jnp.concatenate([s, jnp.broadcast_to(sinks[:, None, None], (B, H, Q, 1))], -1)
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s)[..., :-1], v)
+
+
+@trap(lambda r: [*masks_of_keys(r), r.random((B, H, Q, K)) < 0.8], grad=(0, 1, 2))
+def fills_of_two_masks_beneath_dropout(q, k, v, shown, other, kept):
+    p = jax.nn.softmax(scores(q, k) + both_fills(-1e9, -1e9, shown, other))
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(kept, p / 0.8, 0.0), v)
+
+
+@trap(masks_of_keys, grad=(0, 1, 2))
+def fills_of_two_masks_beneath_a_third(q, k, v, shown, other):
+    s = scores(q, k) + both_fills(-1e9, -2e9, shown, other)
+    return weighed(jnp.where(jnp.tril(jnp.ones((Q, K), bool)), s, -1.5e9), v)
+
+
+@trap(masks_of_keys)
+def fills_of_two_masks_less_a_log_sum_exp(q, k, v, shown, other):
+    s = scores(q, k) + both_fills(-1e9, -1e9, shown, other)
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.exp(s - jax.nn.logsumexp(s, -1, keepdims=True)), v)
+
+
+@trap(masks_of_keys, grad=(0, 1, 2))
+def fills_of_two_masks_without_a_maximum(q, k, v, shown, other):
+    e = jnp.exp(scores(q, k) + both_fills(-1e9, -1e9, shown, other))
+    return jnp.einsum("bhqk,bkhd->bqhd", e / e.sum(-1, keepdims=True), v)
+
+
+@trap(masks_of_keys, grad=(0, 1, 2))
+def a_fill_chosen_by_one_mask_of_two(q, k, v, shown, other):
+    """Chosen, not added: no number stands beside the scores."""
+    s = jnp.where(shown[:, None, None, :], jnp.where(other, scores(q, k), -1e9), -2e9)
+    return weighed(s, v)
