@@ -51,16 +51,16 @@ TEST(ForwardSm90Config, FitsSharedMemoryForEveryHeadDim) {
   }
 }
 
-TEST(ForwardSm90Config, TakesByTilesWhatAScoreReadsInEveryCell) {
+void takes_by_tiles_what_a_score_reads(int64_t length) {
   for (int qk = 8; qk <= 192; qk += 8) {
-    for (int v : {8, 64, 72, qk}) {
+    for (int v : {8, 64, 72, 128, qk}) {
       for (const auto& features : {std::vector<Feature>{Feature::bias},
                                    {Feature::wide_bias},
                                    {Feature::boolean_mask},
                                    {Feature::bias, Feature::philox},
                                    {Feature::wide_bias, Feature::philox}}) {
         const auto config = configure_forward_sm90(
-            forward_of({.qk_dim = qk, .v_dim = v, .features = features, .length = 784}));
+            forward_of({.qk_dim = qk, .v_dim = v, .features = features, .length = length}));
         if (qk > 128 && features.size() > 1) continue;  // refused
         ASSERT_TRUE(config.is_ok()) << qk << ", " << v << ": " << config.status().message();
         EXPECT_EQ(config->tiled_operand != problem::kAbsent, qk <= 128) << qk << ", " << v;
@@ -68,6 +68,10 @@ TEST(ForwardSm90Config, TakesByTilesWhatAScoreReadsInEveryCell) {
       }
     }
   }
+}
+
+TEST(ForwardSm90Config, TakesByTilesWhatAScoreReadsInEveryCell) {
+  for (int64_t length : {400, 784, 4096, 16384}) takes_by_tiles_what_a_score_reads(length);
   const AttentionProblem problem = forward_of({.features = {Feature::boolean_mask}});
   const auto config = configure_forward_sm90(problem);
   EXPECT_EQ(config->tiled, sm90::Tiled::booleans);
@@ -91,6 +95,24 @@ TEST(ForwardSm90Config, LongRowsOfHeadDim128TakeThreeConsumers) {
   const auto config = configure_forward_sm90(windowed);
   EXPECT_EQ(config->consumers, 2);
   EXPECT_TRUE(config->lower_varies && config->upper_varies);
+}
+
+TEST(ForwardSm90Config, ShortScoresOfLongRowsTakeThreeConsumers) {
+  const auto consumers = [](std::vector<Feature> features, int dim, int64_t length) {
+    return configure_forward_sm90(forward_of({.qk_dim = dim,
+                                              .v_dim = dim,
+                                              .features = std::move(features),
+                                              .length = length}))
+        ->consumers;
+  };
+  EXPECT_EQ(consumers({Feature::boolean_mask}, 64, 784), 3);
+  EXPECT_EQ(consumers({Feature::boolean_mask, Feature::causal}, 64, 784), 2);
+  EXPECT_EQ(consumers({Feature::boolean_mask, Feature::causal}, 64, 4096), 3);
+  EXPECT_EQ(consumers({Feature::boolean_mask}, 128, 16384), 2);
+  EXPECT_EQ(consumers({Feature::bias}, 128, 784), 3);
+  EXPECT_EQ(consumers({Feature::soft_cap, Feature::causal}, 128, 16384), 3);
+  EXPECT_EQ(consumers({Feature::soft_cap, Feature::window}, 64, 16384), 2);
+  EXPECT_EQ(consumers({Feature::soft_cap, Feature::lengths}, 64, 16384), 2);
 }
 
 TEST(ForwardSm90Config, ShortCausalRowsOfHeadDim64TakeTwoConsumers) {

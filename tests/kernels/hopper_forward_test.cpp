@@ -102,7 +102,7 @@ std::vector<Case> cases() {
     }
     add(dim, dim, {F::soft_cap, F::bias, F::sink, F::statistics}, kLong);
     add(dim, dim, {F::soft_cap, F::boolean_mask, F::sink, F::statistics}, kLong);
-    add(dim, dim, {F::causal, F::soft_cap, F::alibi, F::sink, F::statistics}, kLong);
+    add(dim, dim, {F::causal, F::alibi, F::sink, F::statistics}, kLong);
     for (problem::ScoreOp function : long_functions())
       all.push_back({DataType::bf16, dim, dim, {F::causal}, "sm_90a", kLong, function});
     for (auto function :

@@ -292,10 +292,13 @@ Result<ForwardSm90Config> kernel_config(const AttentionStructure& structure,
   const bool plain = config.is_plain() && !heavy;
   choose_tiles(structure, facts, plain, heavy, config);
   if (const int keys = keys_of_three(structure, facts, heavy, config)) {
-    config.consumers = 3;
-    config.tile_n = keys;
-    config.take_turns = true;
-    if (widest > 64) config.q_stages = 1;
+    ForwardSm90Config three = config;
+    three.consumers = 3;
+    three.tile_n = keys;
+    three.take_turns = true;
+    if (widest > 64) three.q_stages = 1;
+    // O of values wider than queries finds no place where Q was.
+    if (three.shared_bytes() <= kSharedLimit) config = three;
   }
   if (plain && facts.few_keys > 0) fit_tiles(structure, facts, config);
   if (config.result == Element::f32) {  // which is not staged
