@@ -61,6 +61,7 @@ struct ForwardProducer {
       return statistic.data != nullptr && statistic.offsets == nullptr;
     };
     if (p.q.offsets == nullptr || !(dense(p.stats) || dense(p.max) || dense(p.sum_exp))) return;
+#pragma unroll 1
     for (int index = blockIdx.x; index < args.order.total; index += gridDim.x) {
       int q_tile, flat_head;
       place_in_order(args.order, p.batch * p.q_heads, index, q_tile, flat_head);
@@ -69,6 +70,7 @@ struct ForwardProducer {
       if (first < attention::length_of(p.q_lengths, batch)) continue;
       const auto fill = [&](const attention::Tensor& statistic, float value) {
         if (!dense(statistic)) return;
+#pragma unroll 1  // few registers are the producer's
         for (int row = first + static_cast<int>(threadIdx.x) % 32; row < end; row += 32)
           *attention::element_pointer<float>(statistic, batch, head, row, 0) = value;
       };
