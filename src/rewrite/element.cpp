@@ -69,6 +69,8 @@ constexpr int kMaxLoopDepth = 64;
 constexpr int kMaxResolving = 64;
 // What chooses a branch: a comparison of an argument, converted.
 constexpr int kMaxScalarDepth = 8;
+// What a checkpoint computes again of what it saved: biases, norms, rotations of queries and keys.
+constexpr int kMaxComputedAgain = 48;
 
 }  // namespace
 
@@ -97,9 +99,11 @@ Elements::Elements(const hlo::Module& module)
         resolve(fresh(static_cast<int>(frame), x));
   // And once the iterations that are read back are known, which rows both loops read.
   if (forward_iterations_.empty()) return;
+  same_.clear();
   for (size_t frame = 0; frame < count; ++frame)
     for (const Instruction* x : frames_[frame].computation->instructions())
       if (x->is(Opcode::dynamic_slice)) resolve(fresh(static_cast<int>(frame), x));
+  same_.clear();  // what was no equal yet
 }
 
 void Elements::add_frames(const Computation* computation, int frame, int depth) {
@@ -329,8 +333,8 @@ bool Elements::step_branch(Element& element) {
     return false;
   const std::vector<Computation*> branches = other->branches();
   if (branches.size() != reader.caller->branches().size() ||
-      !same_scalar({result.frame, other->operand(0), {}},
-                   {reader.parent, reader.caller->operand(0), {}}, kMaxScalarDepth))
+      !are_same({result.frame, other->operand(0), {}},
+                {reader.parent, reader.caller->operand(0), {}}, kMaxScalarDepth))
     return false;
   const Computation* branch = branches[reader.branch];
   const auto [frame, added] = kept_branches_.try_emplace({element.frame, result.frame, other},
@@ -343,19 +347,24 @@ bool Elements::step_branch(Element& element) {
   return true;
 }
 
-bool Elements::same_scalar(Element a, Element b, int depth) {
+bool Elements::are_same(Element a, Element b, int depth) {
   a = resolve(std::move(a)), b = resolve(std::move(b));
   if (a == b) return true;
   const int64_t operation = known_.at(a.x).operation;
-  if (depth == 0 || operation < 0 || operation != known_.at(b.x).operation ||
-      a.x->shape().rank() != 0)
+  if (depth == 0 || operation < 0 || operation != known_.at(b.x).operation || a.at != b.at)
     return false;
-  if (a.x->is(Opcode::constant)) return true;
-  if (!hlo::is_elementwise(a.x->opcode())) return false;
-  for (int i = 0; i < a.x->operand_count(); ++i)
-    if (!same_scalar({a.frame, a.x->operand(i), {}}, {b.frame, b.x->operand(i), {}}, depth - 1))
-      return false;
-  return true;
+  const auto [same, is_new] = same_.try_emplace({a.frame, a.x, b.frame, b.x}, false);
+  if (!is_new) return same->second;
+  if (a.x->operand_count() == 0)
+    return same->second = a.x->is(Opcode::constant) || a.x->is(Opcode::iota);
+  for (int i = 0; i < a.x->operand_count(); ++i) {
+    const Instruction *of_a = a.x->operand(i), *of_b = b.x->operand(i);
+    if (!of_a->shape().is_array() || !hlo::same_dims(of_a->shape(), of_b->shape())) return false;
+    // One place of both, any, whatever the operation takes of them.
+    const Element whole = fresh(a.frame, of_a);
+    if (!are_same(whole, {b.frame, of_b, whole.at}, depth - 1)) return false;
+  }
+  return same->second = true;
 }
 
 bool Elements::step_row(Element& element) {
@@ -431,6 +440,23 @@ bool Elements::step_slice(Element& element) {
     start += size;
   }
   return false;
+}
+
+std::optional<Element> Elements::computed_before(const Element& element, int iteration) {
+  if (element.frame == iteration || frames_[iteration].read_by != element.frame)
+    return std::nullopt;
+  const auto [before, is_new] = before_.try_emplace({element.frame, element.x, iteration}, nullptr);
+  if (is_new && known_.at(element.x).operation >= 0 && element.x->operand_count() > 0) {
+    const Element whole = fresh(element.frame, element.x);
+    for (const Instruction* y : order(iteration))
+      if (!before->second && representative(y) == y &&
+          known_.at(y).operation == known_.at(element.x).operation &&
+          are_same(whole, {iteration, y, whole.at}, kMaxComputedAgain))
+        before->second = y;
+    if (before->second) local_.try_emplace({element.frame, iteration, before->second}, element.x);
+  }
+  if (!before->second) return std::nullopt;
+  return Element{iteration, before->second, element.at};
 }
 
 const Instruction* Elements::local(int frame, int of, const Instruction* x) const {

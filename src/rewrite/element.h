@@ -89,10 +89,15 @@ class Elements {
                                             const std::vector<int64_t>& dims) const;
 
   /// An instruction of `frame`'s own computation that holds the value of `x` of frame `of`, where
-  /// resolving one gave the other; null if none did.
+  /// resolving one gave the other, or computed_before(); null if none did.
   const hlo::Instruction* local(int frame, int of, const hlo::Instruction* x) const;
   /// The reads through which the reader of `frame` sees its values.
   const std::vector<ReadBack>& reads(int frame) const;
+
+  /// The element of `iteration`, a forward iteration that the frame of `element` reads back, that
+  /// it computes again: by equal operations on equal operands, as a checkpoint does with what its
+  /// policy does not save. Nothing if it does not, or not in sight.
+  std::optional<Element> computed_before(const Element& element, int iteration);
 
   /// The constant that every element of `x` has, through views and invariant loop state.
   std::optional<double> splat(int frame, const hlo::Instruction* x);
@@ -113,8 +118,8 @@ class Elements {
   /// From what a branch is given to what the same branch of another conditional gave.
   bool step_branch(Element& element);
   void note_read(int frame, const ReadBack& read);
-  /// Whether two scalars are the same number.
-  bool same_scalar(Element a, Element b, int depth);
+  /// Whether two elements are the same number: one, or made by equal operations of the same.
+  bool are_same(Element a, Element b, int depth);
   bool step_row(Element& element);
   /// What the forward iteration that `frame` reads back reads where `frame` reads `read`: a row of
   /// an array that neither loop changes, as parameters of layers are.
@@ -141,6 +146,10 @@ class Elements {
   /// By reader, and frame and instruction of the conditional that keeps.
   std::map<std::tuple<int, int, const hlo::Instruction*>, int> kept_branches_;
   std::map<int, std::vector<ReadBack>> reads_;
+  /// are_same() by frames and instructions.
+  std::map<std::tuple<int, const hlo::Instruction*, int, const hlo::Instruction*>, bool> same_;
+  /// computed_before() by frame, instruction and iteration; null where there is none.
+  std::map<std::tuple<int, const hlo::Instruction*, int>, const hlo::Instruction*> before_;
   /// forward_row() by its arguments, as it was when so many iterations were known.
   std::map<std::pair<int, const hlo::Instruction*>,
            std::pair<size_t, std::optional<std::pair<int, const hlo::Instruction*>>>>

@@ -175,7 +175,8 @@ std::optional<Element> local_element(Elements& elements, int home, const Element
   std::optional<Element> repeated;
   for (const hlo::Instruction* x : candidates) {
     Element local = elements.fresh(home, x);
-    const Element behind = elements.resolve(local);
+    Element behind = elements.resolve(local);
+    if (auto before = elements.computed_before(behind, element.frame)) behind = std::move(*before);
     if (behind.frame != element.frame || behind.x != element.x) continue;
     if (behind == local) return element;
     const auto renaming = elements.renaming(behind.at, element.at);

@@ -86,6 +86,8 @@ Region::Region(Elements& elements, Algebra& algebra, int frame, const Instructio
     }
     walk(home);
   }
+  for (const auto& [key, member] : all_)
+    if (key.first != home) kept_by_ = key.first;
 }
 
 Member* Region::lookup(int frame, const Instruction* x) {

@@ -172,6 +172,9 @@ class Region {
   Poly factor(const Element& product, int i);
   Poly dot_operand(const Element& element);
   Poly stripped(const Element& element);
+  /// A value of which no more is known than that it is this one, by one name where the program
+  /// computes it again of what it kept of the iteration whose scores it reads back.
+  Poly leaf(const Element& element);
   std::vector<Var> keys_of(const Element& element) const;
 
   Elements& elements_;
@@ -186,6 +189,7 @@ class Region {
   std::map<std::pair<int, const hlo::Instruction*>, Member> all_;
   Terms terms_;
   std::map<const hlo::Instruction*, bool> scores_;  // upstream: whether they hold a product
+  std::optional<int> kept_by_;                      // the iteration whose scores are read back
   int walked_ = 0;                                  // the frame that is being walked
   std::set<size_t> expected_;                       // positions in the frame that is being walked
   ByKey<Poly> values_;

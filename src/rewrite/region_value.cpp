@@ -108,7 +108,7 @@ const Poly* Region::known_value(const Element& place) {
   if (const auto known = values_.find(key); known != values_.end()) return &known->second;
   std::optional<Poly> value = mask_values_.value(place);
   if (!value && (!find(place.frame, place.x) || !is_wide_floating(place.x->shape().type())))
-    value = algebra_.element(place);
+    value = leaf(place);
   return value ? &values_.emplace(std::move(key), std::move(*value)).first->second : nullptr;
 }
 
@@ -420,8 +420,13 @@ Poly Region::stripped(const Element& element) {
     }
     inner = operand_of(elements_, inner, next);
   }
-  if (rounded && !is_same_again()) return algebra_.scale(algebra_.element(*rounded), outside);
-  return algebra_.scale(algebra_.element(inner), factor);
+  if (rounded && !is_same_again()) return algebra_.scale(leaf(*rounded), outside);
+  return algebra_.scale(leaf(inner), factor);
+}
+
+Poly Region::leaf(const Element& element) {
+  const auto before = kept_by_ ? elements_.computed_before(element, *kept_by_) : std::nullopt;
+  return algebra_.element(before ? *before : element);
 }
 
 }  // namespace heddle::rewrite

@@ -5,6 +5,7 @@
 #include <exception>
 #include <new>
 #include <optional>
+#include <set>
 #include <unordered_map>
 
 #include "graph/text.h"
@@ -44,6 +45,7 @@ class Rewriter {
       keep_what_is_needed();
       if (replan_) continue;
       drop_what_saves_nothing();
+      drop_what_is_given_again();
       keep_what_is_needed();
     } while (replan_);
     for (auto& plan : plans_) {
@@ -234,16 +236,36 @@ class Rewriter {
         plans_[i].reset();
         again = true;
       }
-      // A backward goes with its forward, and an added forward with its backward.
-      for (size_t i = 0; i < plans_.size(); ++i)
-        if (plans_[i] && plans_[i]->backward && !plans_[plans_[i]->forward]) plans_[i].reset();
-      for (size_t i = 0; i < plans_.size(); ++i) {
-        if (!plans_[i] || plans_[i]->backward || plans_[i]->results[0].target) continue;
-        if (std::none_of(plans_.begin(), plans_.end(),
-                         [&](const auto& p) { return p && p->forward == static_cast<int>(i); }))
-          plans_[i].reset();
-      }
+      drop_what_is_left_over();
     }
+  }
+
+  /// A backward goes with its forward, and an added forward with its backward.
+  void drop_what_is_left_over() {
+    for (size_t i = 0; i < plans_.size(); ++i)
+      if (plans_[i] && plans_[i]->backward && !plans_[plans_[i]->forward]) plans_[i].reset();
+    for (size_t i = 0; i < plans_.size(); ++i) {
+      if (!plans_[i] || plans_[i]->backward || plans_[i]->results[0].target) continue;
+      if (std::none_of(plans_.begin(), plans_.end(),
+                       [&](const auto& p) { return p && p->forward == static_cast<int>(i); }))
+        plans_[i].reset();
+    }
+  }
+
+  /// Scores that a loop reads back are weighed there again: the one backward is found by its own
+  /// softmax and by that of the iteration read back, the later of which has the forward's O.
+  void drop_what_is_given_again() {
+    std::set<const Instruction*> given;
+    for (size_t i = plans_.size(); i-- > 0;) {
+      if (!plans_[i] || !plans_[i]->backward) continue;
+      bool is_new = false;
+      for (const CallResult& result : plans_[i]->results)
+        is_new = given.insert(result.target).second || is_new;
+      for (const FactorGradient& gradient : plans_[i]->factor_gradients)
+        is_new = given.insert(gradient.target).second || is_new;
+      if (!is_new) plans_[i].reset();
+    }
+    drop_what_is_left_over();
   }
 
   Fusion described(const Plan& plan) const {

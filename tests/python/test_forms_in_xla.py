@@ -17,6 +17,7 @@ FORMS = ["mask_of_keys_grad", "mask_of_either_grad", "mask_in_groups_grad", "len
          "shifted_indices_grad", "clamped_indices_grad", "halves_of_distances_grad", "truncated_mask_grad",
          "mask_of_many_grad", "mask_of_softmax_grad", "causal_by_softmax_grad", "branches_grad", "scan_of_branches",
          "layers_dots_saveable", "scan_dots_saveable", "scan_everything_saveable",
+         "scan_dots_saveable_with_biases", "scan_dots_saveable_rotated",
          "rope_of_first_halves", "rope_of_first_halves_grad", "rope_of_first_neighbours_grad", "rope_of_last_columns_grad",
          "fill_added_within_reach_grad", "fill_added_within_reach_in_bf16_grad", "fills_added_within_reach_grad",
          "fill_added_beside_a_bias_grad", "biases_of_heads_and_of_entries_grad", "biases_and_dropout_grad",

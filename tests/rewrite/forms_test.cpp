@@ -517,6 +517,8 @@ std::vector<Expected> fused() {
   all.push_back({"layers_everything_saveable", 2, 2});
   all.push_back({"layers_dots_saveable", 2, 2});
   all.push_back({"scan_dots_saveable", 2, 1});
+  for (const char* name : {"scan_dots_saveable_with_biases", "scan_dots_saveable_rotated"})
+    all.push_back({name, 2, 1});
   all.push_back({"bias_of_all_layers", 3, 0});
   all.push_back({"bias_of_all_layers_grad", 3, 3});
   for (const char* name :

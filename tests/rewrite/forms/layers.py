@@ -61,6 +61,31 @@ for name in ("everything_saveable", "dots_saveable"):
     FORMS[f"scan_{name}"] = (kept_by_policy(policy, True), LAYERS)
 
 
+def kept_by_heads(turn=lambda x: x):
+    """Layers of which a checkpoint keeps the products: all that is made of queries and keys is made again."""
+    def attend(x, w, b, visible):
+        q, k, v = jnp.einsum("btc,xcnd->xbtnd", x, w.reshape(3, H * D, H, D)) + b[:, None, None]
+        s = jnp.where(visible, jnp.einsum("bqhd,bkhd->bhqk", turn(q), turn(k)) * D**-0.5, -1e30)
+        return x + jnp.tanh(jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v).reshape(x.shape))
+
+    def loss(x, weights, biases, visible):
+        layer = jax.checkpoint(lambda x, p: (attend(x, *p, visible), None), policy=jax.checkpoint_policies.dots_saveable)
+        return jnp.sum(lax.scan(layer, x, (weights, biases))[0] ** 2)
+
+    return jax.value_and_grad(loss, (0, 1, 2))
+
+
+def turned(x):
+    angles = jnp.arange(Q)[:, None, None] * 10.0 ** -jnp.arange(D // 2)
+    a, b = jnp.split(x, 2, -1)
+    return jnp.concatenate([a * jnp.cos(angles) - b * jnp.sin(angles), b * jnp.cos(angles) + a * jnp.sin(angles)], -1)
+
+
+BY_HEADS = shape(B, Q, H * D), shape(3, 3, H * D, H * D), shape(3, 3, H, D), shape(B, 1, Q, Q, dtype=jnp.bool_)
+FORMS["scan_dots_saveable_with_biases"] = (kept_by_heads(), BY_HEADS)
+FORMS["scan_dots_saveable_rotated"] = (kept_by_heads(turned), BY_HEADS)
+
+
 def attention_of(visible):
     def attend(q, k, v):
         s = jnp.where(visible, jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5, -1e30)
