@@ -95,6 +95,15 @@ struct Advice {
 constexpr Advice kAdvice[] = {
     {"no product of queries and keys",
      "A softmax over something else than Q K^T; there is nothing to fuse."},
+    {"serves several rows of scores",
+     "Map over queries or keys too, not over biases or masks alone: each entry then has its own "
+     "product."},
+    {"no function of scores that calls compute",
+     "A call computes a scale, a soft cap (cap * tanh(score / cap)), masks, and what is added to "
+     "or multiplied by the product."},
+    {"taken from a log-sum-exp",
+     "Take the weights by jax.nn.softmax (return_residual makes them of the residual), or ask "
+     "heddle.jax.attention for both, by return_lse."},
     {"no product of these weights",
      "If this is attention, keep the softmax and its product with V in one function."},
     {"not kept for the loop",

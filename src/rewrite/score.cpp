@@ -461,6 +461,44 @@ std::vector<Score::Bias> biases_of(const Algebra& algebra, const Score& score) {
 
 }  // namespace
 
+namespace {
+
+// Scores are made of a product by a few operations.
+constexpr size_t kMaxMakers = 64;
+
+/// Why scores without a product of queries and keys have none, where one is in sight behind them.
+std::string without_product(const Algebra& algebra, const Poly& scores,
+                            const std::vector<Var>& keys) {
+  using hlo::Opcode;
+  for (const Monomial& m : scores)
+    for (const Power& p : m.factors) {
+      const Atom& atom = algebra.at(p.atom);
+      if (atom.kind != AtomKind::element || !varies(atom.element, keys)) continue;
+      const hlo::Instruction* made = atom.element.x;
+      if (made->is(Opcode::dot))
+        return fmt::format(
+            "one product of queries and keys (%{}) serves several rows of scores, which only "
+            "what is added to it, or hides some, tells apart",
+            made->name());
+      std::vector<const hlo::Instruction*> makers{made};
+      for (size_t i = 0; i < makers.size() && makers.size() < kMaxMakers; ++i) {
+        if (makers[i]->is(Opcode::dot))
+          return fmt::format(
+              "the product of queries and keys (%{}) goes into the scores by %{} "
+              "({}), which is no function of scores that calls compute",
+              makers[i]->name(), made->name(), hlo::name(made->opcode()));
+        const bool passes_on = hlo::is_elementwise(makers[i]->opcode()) ||
+                               makers[i]->is(Opcode::reshape) || makers[i]->is(Opcode::transpose) ||
+                               makers[i]->is(Opcode::broadcast) || makers[i]->is(Opcode::copy);
+        if (passes_on)
+          makers.insert(makers.end(), makers[i]->operands().begin(), makers[i]->operands().end());
+      }
+    }
+  return "the scores hold no product of queries and keys";
+}
+
+}  // namespace
+
 Result<Score> score_of(Algebra& algebra, PolyId z, const std::vector<Var>& keys) {
   Score score;
   score.z = z;
@@ -530,7 +568,8 @@ Result<Score> score_of(Algebra& algebra, PolyId z, const std::vector<Var>& keys)
     }
   }
   if (!found)
-    return error(Code::graph_not_supported, "the scores hold no product of queries and keys");
+    return error(Code::graph_not_supported, "{}",
+                 without_product(algebra, score.mask.visible_score, keys));
   score.biases = biases_of(algebra, score);
   if (!score.biases.empty()) score.bias = score.biases[0];
   return score;

@@ -397,6 +397,20 @@ class TestExplain:
         text = heddle.jax.explain(returns_weights, *qkv())
         assert "needed elsewhere" in text and f"test_fuse.py:{returns_weights.__code__.co_firstlineno + 1}" in text
 
+    def test_what_stands_between_the_product_and_the_scores_is_said(self):
+        def attention_of(change):
+            def attend(q, k, v, *more):
+                weights = jax.nn.softmax(change(jnp.einsum("bqhd,bkhd->bhqk", q, k), *more), axis=-1)
+                return jnp.einsum("bhqk,bkhd->bqhd", weights, v)
+
+            return attend
+
+        clipped = heddle.jax.explain(attention_of(lambda s: jnp.clip(s, -5, 5)), *qkv())
+        assert "goes into the scores by" in clipped and "cap * tanh(score / cap)" in clipped
+        biased = jax.vmap(attention_of(lambda s, b: s + b), (None, None, None, 0))
+        of_biases = " ".join(heddle.jax.explain(biased, *qkv(), random(3, 2, 48, 48)).split())
+        assert "serves several rows of scores" in of_biases and "not over biases or masks alone" in of_biases
+
     def test_a_mask_that_is_kept_is_said(self):
         def dropped(q, k, v, kept):
             weights = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k), axis=-1)
