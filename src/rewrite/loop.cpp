@@ -12,8 +12,8 @@ namespace {
 
 /// Whether numbers of an integral type can have this value.
 bool holds(hlo::ElementType type, int64_t value) {
-  const int bits = static_cast<int>(8 * hlo::size_of(type));
-  if (!hlo::is_integral(type) || bits < 8) return false;
+  if (!hlo::is_integral(type)) return false;
+  const auto bits = static_cast<int>(hlo::bits_of(type));
   if (hlo::is_unsigned_integral(type)) return value >= 0 && (bits == 64 || value >> bits == 0);
   return bits == 64 || (value >> (bits - 1) == 0 || value >> (bits - 1) == -1);
 }

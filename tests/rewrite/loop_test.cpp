@@ -54,6 +54,11 @@ TEST(Loops, IndicesThatWrapAreNone) {
   EXPECT_EQ(direction_of(100, bytes), 1);
   EXPECT_EQ(direction_of(128, bytes), 1);
   EXPECT_EQ(direction_of(129, bytes), 0);
+  const std::string nibbles = "  nibble = {} convert(i)\n  index = s32[] convert(nibble)\n";
+  EXPECT_EQ(direction_of(8, fmt::format(fmt::runtime(nibbles), "s4[]")), 1);
+  EXPECT_EQ(direction_of(9, fmt::format(fmt::runtime(nibbles), "s4[]")), 0);
+  EXPECT_EQ(direction_of(16, fmt::format(fmt::runtime(nibbles), "u4[]")), 1);
+  EXPECT_EQ(direction_of(17, fmt::format(fmt::runtime(nibbles), "u4[]")), 0);
   const std::string backwards =
       "  last = s32[] constant({})\n  back = s32[] subtract(last, i)\n"
       "  byte = u8[] convert(back)\n  index = s32[] convert(byte)\n";
