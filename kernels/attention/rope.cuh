@@ -80,15 +80,11 @@ struct RopeSteps {
 
 /// Row of the tables for row `row` of a sequence.
 HEDDLE_DEVICE i64 rope_position(const RotationArguments& args, int batch, int row) {
-  i64 at = row;
-  if (args.positions != nullptr) {
-    const i64 value = load_integer(
-        args.positions, batch * args.position_batch_stride + row * args.position_row_stride,
-        args.positions_are_64_bit);
-    at = args.positions_per_row ? value : row + value;
-  }
-  at = at < args.table_rows ? at : args.table_rows - 1;
-  return at > 0 ? at : 0;
+  if (args.positions == nullptr) return streaming::nearest_row(0, row, args.table_rows);
+  const i64 position = load_integer(
+      args.positions, batch * args.position_batch_stride + row * args.position_row_stride,
+      args.positions_are_64_bit);
+  return streaming::nearest_row(position, args.positions_per_row ? 0 : row, args.table_rows);
 }
 
 /// The rotations of one row for each warp of a block.

@@ -25,16 +25,12 @@ struct Rope {
   using Run = Packed<T, kRun, C::kAligned ? min_of(kRun, 16 / static_cast<int>(sizeof(T))) : 1>;
 
   HEDDLE_DEVICE static i64 table_row(const RopeArguments& args, int batch, int row) {
-    i64 at = row + args.first_row;
-    if constexpr (C::kPositions) {
-      const i64 position =
-          integer_at(args.positions, args.positions_are_64_bit,
-                     batch * args.position_batch_stride +
-                         (C::kPositionsPerRow ? row * args.position_row_stride : 0));
-      at = C::kPositionsPerRow ? position : row + position;
-    }
-    at = at < args.table_rows ? at : args.table_rows - 1;
-    return at > 0 ? at : 0;
+    i64 position = args.first_row;
+    if constexpr (C::kPositions)
+      position = integer_at(args.positions, args.positions_are_64_bit,
+                            batch * args.position_batch_stride +
+                                (C::kPositionsPerRow ? row * args.position_row_stride : 0));
+    return nearest_row(position, C::kPositionsPerRow ? 0 : row, args.table_rows);
   }
 
   /// Grid (batch * blocks, ceil(heads / heads_per_block)), where blocks = ceil(length * units /

@@ -18,6 +18,14 @@ HEDDLE_DEVICE void turn_pair(double& x, double& y, double c, double s) {
   x = a, y = b;
 }
 
+/// The row of a table for `position` and `added` rows behind it, the nearest of those there are.
+/// The rows are added last: to a position of 64 bits they may be too many.
+HEDDLE_DEVICE i64 nearest_row(i64 position, i64 added, i64 table_rows) {
+  const i64 last = table_rows - 1 - added;
+  const i64 at = (position < last ? position : last) + added;
+  return at > 0 ? at : 0;
+}
+
 /// What cosines and sines of a row are divided by before they are f16, and its reciprocal.
 struct RotationUnit {
   float unit, per_unit;

@@ -40,10 +40,12 @@ void normalise(TensorId weight, double epsilon, std::vector<double>& x, const Va
 }
 
 /// Pairs of the first columns turned by the angle of a position.
-void rotate(const CacheAppend& op, int64_t position, std::vector<double>& x, const Values& values) {
+void rotate(const CacheAppend& op, double position, std::vector<double>& x, const Values& values) {
   if (op.cosines == kNone) return;
   const Dims& table = values.tensor(op.cosines).dims;
-  const int64_t at = std::clamp<int64_t>(position, 0, table[0] - 1), half = table[3];
+  const double last = static_cast<double>(table[0] - 1);
+  const auto at = static_cast<int64_t>(std::clamp(position, 0.0, last));
+  const int64_t half = table[3];
   const bool interleaved = op.pairing == graph::RopePairing::interleaved;
   for (int64_t j = 0; j < half; ++j) {
     double& lo = x[static_cast<size_t>(interleaved ? 2 * j : j)];
@@ -132,9 +134,8 @@ void cache_append(const CacheAppend& op, Values& values) {
       copy_past(past_v, v, b, past, values);
     }
     for (int64_t s = 0; s < q[2]; ++s) {
-      const int64_t position = op.positions == kNone
-                                   ? past + s
-                                   : static_cast<int64_t>(values.read(op.positions, b, 0, s));
+      const double position = op.positions == kNone ? static_cast<double>(past + s)
+                                                    : values.read(op.positions, b, 0, s);
       for (int64_t h = 0; op.q_out != kNone && h < q_heads; ++h) {
         std::vector<double> x = row(op.q, b, h, s, values);
         normalise(op.q_norm, op.q_epsilon, x, values);

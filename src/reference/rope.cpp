@@ -14,9 +14,12 @@ namespace {
 int64_t angle_row(const graph::Rope& op, int64_t b, int64_t s, const Values& values) {
   if (op.positions == kNone) return s;
   const bool per_row = values.tensor(op.positions).dims[2] > 1;
-  const auto position = static_cast<int64_t>(values.read(op.positions, b, 0, s));
   const Dims& table = values.tensor(op.freqs != kNone ? op.freqs : op.cosines).dims;
-  return std::clamp<int64_t>(per_row ? position : s + position, 0, table[0] - 1);
+  // Clamped before the row is added to it: a position may be all that 64 bits hold.
+  const int64_t added = per_row ? 0 : s;
+  const auto position = std::clamp(values.read(op.positions, b, 0, s), static_cast<double>(-added),
+                                   static_cast<double>(table[0] - 1 - added));
+  return static_cast<int64_t>(position) + added;
 }
 
 /// Rows of batch entry b: all of them, or as many as lie before the next ragged sequence.

@@ -3,6 +3,7 @@
 // poisoned outputs and gaps.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "gpu/gpu_test.h"
 #include "support/cache_programs.h"
@@ -95,39 +96,47 @@ TEST_F(StreamingOnGpu, HalvesOfBytesMatchTheDefinition) {
   });
 }
 
-// Positions before and past the table read its first and its last row.
+// Positions before and past the table read its first and its last row, those as well to which no
+// row can be added in 64 bits.
 TEST_F(StreamingOnGpu, RopeClampsPositionsToTheTable) {
-  constexpr int64_t kLength = 6, kRows = 4;
-  constexpr int64_t kGiven[kLength] = {-3, 0, 1, 3, 4, int64_t{1} << 40};
-  const auto drawn = [&](bool clamped) {
+  constexpr int64_t kBatch = 7, kLength = 3, kRows = 4;
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+  constexpr int64_t kGiven[kBatch] = {-2, 0, 1, 3, 4, kLeast, std::numeric_limits<int64_t>::max()};
+  const auto drawn = [&](int64_t positions, auto position_of) {
     Random random(1);
     Program program;
     program.graph.io_dtype = DataType::bf16;
     graph::Rope op;
-    op.x = program.add("x", DataType::bf16, {1, 2, kLength, 16});
-    op.y = program.add("y", DataType::bf16, {1, 2, kLength, 16});
+    op.x = program.add("x", DataType::bf16, {kBatch, 2, kLength, 16});
+    op.y = program.add("y", DataType::bf16, {kBatch, 2, kLength, 16});
     op.freqs = program.add("freqs", DataType::f32, {kRows, 1, 1, 16});
-    op.positions = program.add("positions", DataType::i64, {1, 1, kLength, 1});
+    op.positions = program.add("positions", DataType::i64, {kBatch, 1, positions, 1});
     for (graph::TensorId id : {op.x, op.y, op.freqs, op.positions}) program.allocate(id);
     program.fill(op.x, [&] { return random.normal(); });
     program.fill(op.freqs, [&] { return random.uniform(-3, 3); });
-    for (int64_t row = 0; row < kLength; ++row) {
-      const int64_t position = std::clamp<int64_t>(kGiven[row], 0, kRows - 1);
-      program.set(op.positions, static_cast<double>(clamped ? position : kGiven[row]), 0, 0, row);
+    for (int64_t b = 0; b < kBatch; ++b) {
+      for (int64_t row = 0; row < positions; ++row)
+        program.set_integer(op.positions, position_of(b, row), b * positions + row);
     }
     program.graph.nodes.push_back({"rope", op});
     return program;
   };
-  Built expected = build(drawn(true)), actual = build(drawn(false));
-  ASSERT_TRUE(expected.executable.is_ok()) << expected.executable.status().message();
-  execute(expected);
-  const api::Executable& executable = **actual.executable;
-  OnDevice device(actual.program, executable);
-  ASSERT_TRUE(device.queue().is_ok());
-  ASSERT_TRUE(context_.synchronise().is_ok() && device.copy_back().is_ok());
-  const int64_t y = executable.outputs()[0].uid;
-  const Block &left = expected.program.memory.at(y), &right = actual.program.memory.at(y);
-  EXPECT_EQ(std::memcmp(left.data(), right.data(), static_cast<size_t>(left.size())), 0);
+  for (const bool per_row : {false, true}) {
+    Built expected = build(drawn(kLength, [&](int64_t b, int64_t row) {
+      const int64_t near = std::clamp<int64_t>(kGiven[b], -kLength, kRows);
+      return std::clamp<int64_t>(near + (per_row ? 0 : row), 0, kRows - 1);
+    }));
+    Built actual =
+        build(drawn(per_row ? kLength : 1, [&](int64_t b, int64_t) { return kGiven[b]; }));
+    for (Built* built : {&expected, &actual}) {
+      ASSERT_TRUE(built->executable.is_ok()) << built->executable.status().message();
+      execute(*built);
+    }
+    const int64_t y = (*actual.executable)->outputs()[0].uid;
+    const Block &left = expected.program.memory.at(y), &right = actual.program.memory.at(y);
+    EXPECT_EQ(std::memcmp(left.data(), right.data(), static_cast<size_t>(left.size())), 0)
+        << (per_row ? "a position for each row" : "a position for each entry");
+  }
 }
 
 // Every output of two runs, whose workspaces began with different contents.

@@ -98,13 +98,16 @@ TEST(CacheAppend, ARingHoldsTheLastRows) {
 
 TEST(CacheAppend, RotatesByThePositionBehindThePast) {
   Append a(DataType::f32, 1, 2, 2, 2);  // position 1
-  a.op.cosines = a.numbers("cosines", DataType::f32, {3, 1, 1, 1}, {9, 0.6, 9});
-  a.op.sines = a.numbers("sines", DataType::f32, {3, 1, 1, 1}, {9, 0.8, 9});
+  a.op.cosines = a.numbers("cosines", DataType::f32, {3, 1, 1, 1}, {5, 0.6, 9});
+  a.op.sines = a.numbers("sines", DataType::f32, {3, 1, 1, 1}, {5, 0.8, 9});
   const auto row = a.result(a.op.present_k);  // (0, 1) turned
   EXPECT_NEAR(row[2], -0.8, 1e-6);
   EXPECT_NEAR(row[3], 0.6, 1e-6);
-  a.op.positions = a.numbers("positions", DataType::i64, {1, 1, 1, 1}, {7});  // the nearest is 2
-  EXPECT_NEAR(a.result(a.op.present_k)[2], -9, 1e-6);
+  // The nearest is 2, of one as well that f64 rounds to more than 64 bits hold.
+  for (const double position : {7.0, 0x1p63}) {
+    a.op.positions = a.numbers("positions", DataType::i64, {1, 1, 1, 1}, {position});
+    EXPECT_NEAR(a.result(a.op.present_k)[2], -9, 1e-6);
+  }
 }
 
 TEST(CacheAppend, NormalisesHeads) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "reference/evaluate.h"
 #include "support/streaming_programs.h"
@@ -90,6 +91,38 @@ TEST(Rope, TurnsAPairByItsAngle) {
                                     12};
   const auto actual_leading = row(graph::RopePairing::halves);
   for (size_t d = 0; d < 6; ++d) EXPECT_NEAR(actual_leading[d], leading[d], 1e-14);
+}
+
+// Numbers of 64 bits to which no row can be added, and which f64 rounds to one out of their range.
+TEST(Rope, PositionsOutsideOfTheTablesTakeTheNearestRow) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  for (const int64_t rows : {int64_t{1}, int64_t{3}}) {
+    for (const auto& [position, nearest] : {std::pair{kMost, 4.0},
+                                            {kMost - 1, 4.0},
+                                            {int64_t{5}, 4.0},
+                                            {int64_t{-9}, 0.0},
+                                            {-kMost - 1, 0.0}}) {
+      Program program;
+      graph::Rope op;
+      op.x = program.add("x", DataType::f64, {1, 1, 3, 2});
+      op.y = program.add("y", DataType::f64, {1, 1, 3, 2});
+      op.freqs = program.add("freqs", DataType::f32, {5, 1, 1, 2});
+      op.positions = program.add("positions", DataType::i64, {1, 1, rows, 1});
+      op.rope_dim = 2;
+      for (TensorId id : {op.x, op.freqs, op.positions}) program.allocate(id);
+      program.fill(op.x, [] { return 1; });
+      for (int64_t row = 0; row < 5; ++row)
+        program.set(op.freqs, static_cast<double>(row) / 4, row, 0, 0, 0);
+      for (int64_t row = 0; row < rows; ++row) program.set_integer(op.positions, position, row);
+      program.graph.nodes = {{"rope", op}};
+      const reference::Buffers buffers = program.buffers();
+      const auto y = reference::evaluate(program.graph, buffers).value().result(op.y).values;
+      for (size_t row = 0; row < 3; ++row) {
+        EXPECT_NEAR(y[2 * row], std::cos(nearest / 4) - std::sin(nearest / 4), 1e-14)
+            << position << " in row " << row << ", " << rows << " positions";
+      }
+    }
+  }
 }
 
 /// Of RmsNorm, or of LayerNorm, which alone has means: a loss moves as the backward says.

@@ -10,6 +10,7 @@
 #include "reference/attention.h"
 #include "reference/evaluate.h"
 #include "support/score_mods.h"
+#include "support/streaming_programs.h"
 
 namespace heddle::testing {
 
@@ -453,7 +454,7 @@ void Draw::draw_angles(graph::Rope& rope, int64_t rows) {
                                 {wants(0.5) ? 1 : batch_, 1, per_row ? rows : 1, 1});
   program_.allocate(rope.positions);
   const int64_t last = per_row ? table_rows - 1 : table_rows - rows;
-  program_.fill(rope.positions, [&] { return static_cast<double>(random_.integer(0, last)); });
+  program_.fill(rope.positions, [&] { return random_position(random_, last); });
 }
 
 /// A rope node from x to a new tensor, bound or virtual.

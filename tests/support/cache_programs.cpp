@@ -212,8 +212,8 @@ class Draw {
                            {wants(0.3) ? 1 : batch_, 1, rows_, 1}, false);
     program_.fill(op_.positions, [&] {
       const bool outside = random_.chance(options_.positions_out_of_range);
-      return static_cast<double>(outside ? random_.one_of({int64_t{-3}, table_rows + 100})
-                                         : random_.integer(0, table_rows - 1));
+      if (!outside) return static_cast<double>(random_.integer(0, table_rows - 1));
+      return random_.one_of({-0x1p63, -3.0, static_cast<double>(table_rows) + 100, 0x1p63});
     });
   }
 

@@ -198,6 +198,11 @@ Program with_no_numbers(Random& random, Program program) {
   return program;
 }
 
+double random_position(Random& random, int64_t last) {
+  if (random.chance(0.95)) return static_cast<double>(random.integer(0, last));
+  return random.one_of({-0x1p63, -3.0, static_cast<double>(last) + 1e3, 0x1p63});
+}
+
 Program random_rope(Random& random) {
   Program program;
   Random& structure = random.structure();
@@ -243,7 +248,7 @@ Program random_rope(Random& random) {
         tensor("positions", structure.one_of({DataType::i32, DataType::i64}),
                {structure.chance(0.5) ? 1 : dims[0], 1, per_row ? dims[2] : 1, 1}, false);
     const int64_t last = per_row ? rows - 1 : rows - dims[2];
-    program.fill(op.positions, [&] { return static_cast<double>(random.integer(0, last)); });
+    program.fill(op.positions, [&] { return random_position(random, last); });
   }
   program.graph.nodes.push_back({"rope", op});
   return program;

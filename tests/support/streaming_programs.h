@@ -30,6 +30,8 @@ Program random_layer_norm_backward(Random& random, const NormOptions& options);
 Program random_layer_norm_backward(Random& random);
 /// The program of a norm anew with numbers of x that are NaN or infinite.
 Program with_no_numbers(Random& random, Program program);
+/// A position from 0 to `last`; seldom one outside of any table, or as far as 64 bits reach.
+double random_position(Random& random, int64_t last);
 /// A rope or rope_backward node: both pairings, angles or tables, positions or none.
 Program random_rope(Random& random);
 

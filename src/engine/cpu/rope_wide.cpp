@@ -21,14 +21,16 @@ int64_t batch_origin(const View& v, int64_t b) {
 /// The row of the angle tables for row s.
 int64_t table_row(const RopePass<float>& pass, int64_t b, int64_t s) {
   const View& table = pass.angles ? *pass.angles : *pass.cosines;
-  int64_t row = s;
+  const int64_t added = pass.positions && pass.per_row ? 0 : s;
+  double position = 0;
   if (pass.positions) {
     const int64_t origin = b * pass.positions->stride[0];
-    const auto position = static_cast<int64_t>(
-        at(*pass.positions, origin + (pass.per_row ? s * pass.positions->stride[2] : 0)));
-    row = pass.per_row ? position : s + position;
+    position = at(*pass.positions, origin + (pass.per_row ? s * pass.positions->stride[2] : 0));
   }
-  return std::clamp<int64_t>(row, 0, table.dims[0] - 1);
+  // Clamped before the row is added to it: a position may be all that 64 bits hold.
+  position = std::clamp(position, static_cast<double>(-added),
+                        static_cast<double>(table.dims[0] - 1 - added));
+  return static_cast<int64_t>(position) + added;
 }
 
 }  // namespace

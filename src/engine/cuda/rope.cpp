@@ -196,8 +196,11 @@ Result<streaming::RopeArguments> RopeLaunch::bind(std::span<void* const> buffers
   if (reads_positions(problem_)) {
     arguments.positions = buffer(problem_.structure.rope.positions);
   } else if (const void* offset = buffer(problem_.structure.rope.positions)) {
-    arguments.first_row = static_cast<int64_t>(
-        load(operands.type(problem_.structure.rope.positions).dtype, offset, 0));
+    // As near to the table as it takes to be outside: an f64 may be past all that 64 bits hold.
+    const auto rows = static_cast<double>(arguments.table_rows +
+                                          problem_.sizes.layout(problem_.structure.x).dims[2]);
+    arguments.first_row = static_cast<int64_t>(std::clamp(
+        load(operands.type(problem_.structure.rope.positions).dtype, offset, 0), -rows, rows));
   }
   return arguments;
 }

@@ -30,15 +30,16 @@ void rope_table(const RopePass& rope, int64_t first, int64_t last) {
   const View& any = rope.angles ? *rope.angles : *rope.cosines;
   for (int64_t n = first; n < last; ++n) {
     const int64_t b = n / rope.length, s = n % rope.length;
-    int64_t position = s;
+    int64_t position = 0, added = s;
     if (rope.positions) {
       const int64_t at = b * rope.positions->stride[0];
-      position = rope.per_row ? integer_at(*rope.positions, at + s * rope.positions->stride[2])
-                              : s + integer_at(*rope.positions, at);
+      position =
+          integer_at(*rope.positions, rope.per_row ? at + s * rope.positions->stride[2] : at);
+      if (rope.per_row) added = 0;
     }
     // A position outside the table would read outside its memory; rows past a sequence's end have
-    // such.
-    position = larger(0, smaller(position, any.dims[0] - 1));
+    // such. The row is added behind: to a position of 64 bits it may be too much.
+    position = larger(-added, smaller(position, any.dims[0] - 1 - added)) + added;
     Real* cosine = rope.table + n * rope.rope_dim;
     Real* sine = cosine + half;
     const auto read = [&](const View& v, Real* out) {
