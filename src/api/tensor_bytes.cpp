@@ -69,8 +69,10 @@ class LengthsOf {
   std::vector<TensorId> seen_, found_;
 };
 
-int64_t whole(const void* memory, DataType type, int64_t index) {
-  if (type == DataType::i32) {
+/// A tensor's element at (b, 0, ...), of lengths or offsets.
+int64_t whole(const void* memory, const Tensor& tensor, int64_t b) {
+  const int64_t index = tensor.dims[0] > 1 ? b * tensor.strides[0] : 0;
+  if (tensor.dtype == DataType::i32) {
     int32_t value;
     std::memcpy(&value, static_cast<const char*>(memory) + index * int64_t{sizeof value},
                 sizeof value);
@@ -107,7 +109,7 @@ Result<int64_t> packed_bytes(const Graph& graph, const Tensor& tensor,
     }
     HEDDLE_ASSIGN(const void* const values, memory_of(graph, id, host));
     for (int64_t b = 0; b < batch; ++b) {
-      const int64_t length = whole(values, *graph[id].dtype, b);
+      const int64_t length = whole(values, graph[id], b);
       rows[static_cast<size_t>(b)] =
           std::max(rows[static_cast<size_t>(b)], std::clamp<int64_t>(length, 0, longest));
     }
@@ -115,7 +117,7 @@ Result<int64_t> packed_bytes(const Graph& graph, const Tensor& tensor,
   __int128 end = 0;
   for (int64_t b = 0; b < batch; ++b) {
     if (rows[static_cast<size_t>(b)] == 0) continue;
-    const int64_t offset = whole(offsets, *graph[tensor.ragged_offset].dtype, b);
+    const int64_t offset = whole(offsets, graph[tensor.ragged_offset], b);
     if (offset < 0) {
       return error(Code::invalid_value, "The {} has entry {} at offset {}, expected 0 or more.",
                    graph::describe(tensor), b, offset);

@@ -374,6 +374,34 @@ static void test_refusals(heddle_graph* graph) {
   CHECK(heddle_xla_ffi_handler(NULL) == NULL);
 }
 
+/* Offsets and lengths, too, lie where their strides say. */
+static void test_packed_bytes_by_strides(void) {
+  static const char text[] =
+      "{\"heddle_graph\":1,\"io_dtype\":\"f32\",\"tensors\":["
+      "{\"uid\":1,\"name\":\"q\",\"dims\":[2,1,5,8],\"strides\":[40,8,8,1],\"ragged_offset\":5,"
+      "\"ragged_offset_multiplier\":8},"
+      "{\"uid\":2,\"name\":\"k\",\"dims\":[2,1,7,8]},{\"uid\":3,\"name\":\"v\",\"dims\":[2,1,7,8]},"
+      "{\"uid\":4,\"name\":\"o\",\"dims\":[2,1,5,8]},"
+      "{\"uid\":5,\"name\":\"offsets\",\"dtype\":\"i64\",\"dims\":[3,1,1,1],\"strides\":[2,9,9,9]},"
+      "{\"uid\":6,\"name\":\"q_len\",\"dtype\":\"i32\",\"dims\":[2,1,1,1],\"strides\":[3,1,1,1]},"
+      "{\"uid\":7,\"name\":\"kv_len\",\"dtype\":\"i64\",\"dims\":[2,1,1,1],\"strides\":[0,1,1,1]}],"
+      "\"nodes\":[{\"op\":\"sdpa\",\"q\":1,\"k\":2,\"v\":3,\"o\":4,\"padding_mask\":true,"
+      "\"seq_len_q\":6,\"seq_len_kv\":7}]}";
+  heddle_graph* graph = NULL;
+  heddle_plan* plan = NULL;
+  CHECK_OK(heddle_graph_parse(text, sizeof text - 1, &graph));
+  CHECK_OK(heddle_plan_create(graph, HEDDLE_CPU, &plan));
+  int64_t offsets[] = {0, 9, 2, 9, 6};
+  int32_t lengths[] = {2, 5, 5, 4};
+  const int64_t uids[] = {6, 5};
+  void* pointers[] = {lengths, offsets};
+  size_t bytes = 0;
+  CHECK_OK(heddle_plan_tensor_bytes(plan, 1, uids, pointers, 2, &bytes));
+  CHECK(bytes == (2 + 4) * 8 * 4);
+  heddle_plan_free(plan);
+  heddle_graph_free(graph);
+}
+
 /* Two sequences of 2 and 4 tokens, [token, head, dim] in memory. */
 static void test_packed_bytes(void) {
   static const char text[] =
@@ -618,6 +646,7 @@ int main(void) {
   test_text(graph);
   test_score_expression();
   test_packed_bytes();
+  test_packed_bytes_by_strides();
   test_refusals(graph);
   test_no_such_device();
   heddle_graph_free(graph);

@@ -168,6 +168,10 @@ TEST(RopeConfig, RefusesInWords) {
   p = good;
   p.sizes.layout(p.structure.x).strides[3] = 2;
   expect_says(configure_rope({p}), "expected a last one of 1");
+  p = rope_of({.ragged = true});
+  const problem::OperandId offsets = p.structure.type(p.structure.x).storage.offsets();
+  p.sizes.layout(offsets).strides = {2, 2, 2, 2};
+  expect_says(configure_rope({p}), "ragged offsets have dims");
   // An offset may be passed by value, positions of rows may not.
   p = good;
   p.structure.type(p.structure.rope.positions).on_host = true;
