@@ -243,8 +243,10 @@ Status check_lengths(const Operator& op, const Extents& e) {
   if (!op.has(total_sequence_length)) return invalid("Input 'total_sequence_length' is required");
   if (element_count(op[total_sequence_length].dims) != 1)
     return invalid("total_sequence_length tensor must be of one element.");
-  if (op.total_length < 1 || op.total_length > INT32_MAX)
+  if (op.total_length < 1)
     return invalid("total_sequence_length must be positive, got {}.", op.total_length);
+  if (op.total_length > INT32_MAX)
+    return invalid("total_sequence_length must be {} at most, got {}.", INT32_MAX, op.total_length);
   if (!e.shares_cache && op.sliding_window_cache == 0 && e.present_rows < e.length)
     return invalid(
         "total_sequence_length must be at least kv_sequence_length for a non-sliding cache. Got {} "

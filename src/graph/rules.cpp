@@ -19,6 +19,19 @@ Status Rules::present(const char* port, TensorId id) const {
                port);
 }
 
+Status Rules::has_strides(const char* port, TensorId id, int rank) const {
+  const Tensor& tensor = graph_[id];
+  // Those that are not given have been inferred, where the elements can be counted.
+  if (tensor.strides.empty() && !tensor.dims.empty()) {
+    return error(Code::invalid_value, "{} has dims {}, more elements than 63 bits count.",
+                 subject(port, id), to_string(tensor.dims));
+  }
+  if (tensor.strides.rank() == rank) return {};
+  return fail(Code::attribute_not_set,
+              "The stride for {} is invalid: {} has strides {}, expected rank {}", port,
+              describe(tensor), to_string(tensor.strides), rank);
+}
+
 Status Rules::rank4(const char* port, TensorId id) const {
   const Tensor& tensor = graph_[id];
   if (tensor.dims.rank() != 4) {
@@ -26,12 +39,7 @@ Status Rules::rank4(const char* port, TensorId id) const {
                 "The dim for {} is invalid: {} has dims {}, expected rank 4", port,
                 describe(tensor), to_string(tensor.dims));
   }
-  if (tensor.strides.rank() != 4) {
-    return fail(Code::attribute_not_set,
-                "The stride for {} is invalid: {} has strides {}, expected rank 4", port,
-                describe(tensor), to_string(tensor.strides));
-  }
-  return {};
+  return has_strides(port, id, 4);
 }
 
 Status Rules::dims_are(const char* port, TensorId id, const Dims& expected) const {
@@ -95,17 +103,13 @@ void Rules::infer(TensorId id, const Dims& dims, TensorId like) const {
       !overlaps_itself(graph_[like].dims, graph_[like].strides)) {
     tensor.strides = graph_[like].strides;
   } else if (const std::optional<Dims> strides = dense_strides(tensor.dims)) {
-    tensor.strides = *strides;  // overflow: left empty, for the sentence about strides
+    tensor.strides = *strides;  // overflow: left empty, for a sentence
   }
 }
 
 Status Rules::makes(const char* port, TensorId id, const Dims& dims, TensorId like) const {
   infer(id, dims, like);
-  if (graph_[id].strides.rank() != dims.rank()) {
-    return fail(Code::attribute_not_set,
-                "The stride for {} is invalid: {} has strides {}, expected rank {}", port,
-                describe(graph_[id]), to_string(graph_[id].strides), dims.rank());
-  }
+  HEDDLE_TRY(has_strides(port, id, dims.rank()));
   return dims_are(port, id, dims);
 }
 

@@ -50,6 +50,8 @@ class Rules {
   Status makes(const char* port, TensorId id, const Dims& dims, TensorId like = kNone) const;
 
  private:
+  Status has_strides(const char* port, TensorId id, int rank) const;
+
   Graph& graph_;
   std::string op_;
 };

@@ -110,7 +110,12 @@ Status validate_tensor(const Graph& graph, TensorId id) {
     return error(Code::invalid_value, "The {} has dims {}, expected each from 1 to {}.",
                  describe(tensor), to_string(tensor.dims), INT32_MAX);
   }
-  if (tensor.strides.empty() || tensor.strides.rank() != tensor.dims.rank()) {
+  // Those that are not given have been inferred, where the elements can be counted.
+  if (tensor.strides.empty()) {
+    return error(Code::invalid_value, "The {} has dims {}, more elements than 63 bits count.",
+                 describe(tensor), to_string(tensor.dims));
+  }
+  if (tensor.strides.rank() != tensor.dims.rank()) {
     return error(Code::attribute_not_set,
                  "The {} has dims {} and strides {}, expected as many strides as dims.",
                  describe(tensor), to_string(tensor.dims), to_string(tensor.strides));

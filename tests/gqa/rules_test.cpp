@@ -129,6 +129,8 @@ TEST(Rules, HaveTheirSentences) {
       {"Input 'total_sequence_length' is required",
        [](auto& op) { op.inputs[total_sequence_length].reset(); }},
       {"total_sequence_length must be positive, got 0.", [](auto& op) { op.total_length = 0; }},
+      {"total_sequence_length must be 2147483647 at most, got 34359738368.",
+       [](auto& op) { op.total_length = int64_t{1} << 35; }},
       {"total_sequence_length must be at least kv_sequence_length for a non-sliding cache. Got 2 "
        "and 4.",
        [](auto& op) {

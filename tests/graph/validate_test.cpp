@@ -175,6 +175,16 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"product overflow", sdpa,
                WHEN(g.tensors[0].dims = {INT32_MAX, INT32_MAX, INT32_MAX, 32}), IV,
                "reaches beyond what 63 bits address"},
+        Broken{"product overflow without strides", sdpa,
+               WHEN(g.tensors[0].dims = {INT32_MAX, INT32_MAX, INT32_MAX, 32};
+                    g.tensors[0].strides = {}),
+               IV, "2147483647, 32], more elements than 63 bits count"},
+        Broken{"overflow of a result", sdpa,
+               WHEN(g[SDPA.q].dims = {1 << 20, 1, 1 << 20, 1}; g[SDPA.k].dims = {1 << 20, 1, 1, 1};
+                    g[SDPA.v].dims = {1 << 20, 1, 1, 1 << 30};
+                    g[SDPA.q].strides = g[SDPA.k].strides = g[SDPA.v].strides = {};
+                    g[SDPA.o].dims = g[SDPA.o].strides = {}),
+               IV, "1073741824], more elements than 63 bits count"},
         Broken{"stride overflow", sdpa, WHEN(g.tensors[0].strides[0] = INT64_MAX / 2), IV,
                "reaches beyond what 63 bits address"},
         Broken{"negative stride", sdpa, WHEN(g.tensors[0].strides[1] = -1), IV,

@@ -85,6 +85,9 @@ def test_late_strides():
     ({"shapes": {7: [B, H, 5, D]}, "strides": {7: [1]}}, heddle.Error, "expected as many strides as dims"),
     ({"strides": {7: [1, 1, 1, 1]}}, ValueError, "strides for uid 7, but no shape"),
     ({"shapes": {7: [B, H, 2.5, D]}}, TypeError, "Plan.execute takes shapes and strides as dicts of uids to integers"),
+    ({"shapes": {7: [B, H, 2**64 + 5, D]}}, ValueError, f"A number of a shape is {2**64 + 5}, expected 64 bits"),
+    ({"shapes": {7 - 2**64: [B, H, 5, D]}}, ValueError, f"A number of a shape is {7 - 2**64}, expected 64 bits"),
+    ({"shapes": {7: IO}, "strides": {7: [1, 1, 1, 2**63]}}, ValueError, f"A number of a shape is {2**63}, expected 64 bits"),
     ({"shapes": [7]}, TypeError, "Plan.execute takes shapes and strides as dicts of uids to integers"),
 ])
 def test_late_sizes_that_do_not_fit_write_nothing(late, error, sentence):
@@ -101,6 +104,18 @@ def test_what_is_no_pack_is_refused(arguments):
         heddle.Plan(graph(), "cpu").execute(*arguments)
     with pytest.raises(TypeError, match="of type bytes, expected a Graph or its text form"):
         heddle.Plan(graph().text.encode(), "cpu")
+
+
+@pytest.mark.parametrize("cut", [3 + 2**64, 3 - 2**64])
+def test_uids_of_more_bits_are_nobodys(cut):
+    plan = heddle.Plan(graph(), "cpu")
+    arrays, addresses, workspace = made_ready(plan)
+    addresses[cut] = addresses.pop(3)
+    with pytest.raises(ValueError, match=f"A uid is {cut}, expected 64 bits"):
+        plan.execute(addresses, workspace.ctypes.data)
+    with pytest.raises(ValueError, match=f"A uid is {cut}, expected 64 bits"):
+        plan.launcher(tuple(addresses))
+    assert np.isnan(arrays[5]).all()
 
 
 @pytest.mark.parametrize("arguments", [({3: "k"},), ({3: 1.5},), ({}, "workspace")])

@@ -22,6 +22,7 @@ class _CShape(ctypes.Structure):
 
     @classmethod
     def of(cls, uid, dims, strides):
+        _check_bits("A number of a shape", (uid, *dims, *strides))
         # Ranks past the limit are passed on, for the library's sentence.
         shape = cls(uid, len(dims), len(strides))
         shape.dims[:len(dims)] = dims[:MAX_RANK]
@@ -99,6 +100,7 @@ class Plan:
         sized = _shapes(shapes, strides)
         try:
             uids, stream = (c_int64 * len(addresses))(*addresses), c_void_p(stream)  # as an argument ctypes takes a str, too
+            _check_bits("A uid", addresses)
             values = list(addresses.values())
         except (AttributeError, TypeError):
             raise TypeError("Plan.execute takes a dict of uids to arrays or addresses, a workspace or its address, and a "
@@ -186,6 +188,7 @@ class Launcher:
 
     def __init__(self, plan: Plan, uids: Sequence[int]) -> None:
         own_uids = (c_int64 * len(uids))(*uids)
+        _check_bits("A uid", uids)
         # What every launch takes, where a function finds it fastest.
         handle, count, pointers = plan._plan.value, len(uids), Struct(f"{len(uids)}Q").pack
         uids_address, execute = ctypes.addressof(own_uids), self._Execute(("heddle_plan_execute", load()))
@@ -224,6 +227,13 @@ def _joined(axes):
             n *= joined.pop()[0]
         joined.append((n, step))
     return joined
+
+
+def _check_bits(what, ints):
+    """Raises ValueError for one that ctypes would cut to 64 bits, to another's uid or dim."""
+    for one in (min(ints, default=0), max(ints, default=0)):
+        if not -2**63 <= one < 2**63:
+            raise ValueError(f"{what} is {one}, expected 64 bits.")
 
 
 def _shapes(dims, strides):
