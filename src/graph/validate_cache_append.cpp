@@ -160,7 +160,7 @@ Status validate_lengths(const Rules& rules, const CacheAppend& op, const Extents
     HEDDLE_TRY(rules.dims_are(port, id, {e.batch, 1, 1, 1}));
     HEDDLE_TRY(rules.dtype_is(port, id, {DataType::i32, DataType::i64}));
   }
-  if (std::abs(op.seq_len_kv_offset) <= INT32_MAX) return {};
+  if (op.seq_len_kv_offset >= -INT32_MAX && op.seq_len_kv_offset <= INT32_MAX) return {};
   return rules.fail(Code::invalid_value, "seq_len_kv_offset is {}, expected 32 bits",
                     op.seq_len_kv_offset);
 }

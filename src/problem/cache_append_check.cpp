@@ -33,7 +33,7 @@ Status check_extents(const CacheAppendStructure& s, const CacheAppendSizes& z) {
       return error(Code::invalid_value, "{}: {} is {}, but must be a finite number not below 0",
                    kOp, label, epsilon);
   }
-  if (std::abs(z.total_offset) <= INT32_MAX) return {};
+  if (z.total_offset >= -INT32_MAX && z.total_offset <= INT32_MAX) return {};
   return error(Code::invalid_value, "{}: total_offset is {}, but must have 32 bits", kOp,
                z.total_offset);
 }

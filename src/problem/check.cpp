@@ -119,7 +119,7 @@ Status check_bounds(const AttentionStructure& s, const AttentionSizes& z) {
     return error(Code::invalid_value, "attention: {} key bounds but {} bound constants",
                  s.bounds.size(), z.bound_constants.size());
   for (const int64_t constant : z.bound_constants) {
-    if (std::abs(constant) > (int64_t{1} << 60))
+    if (constant < -(int64_t{1} << 60) || constant > (int64_t{1} << 60))
       return error(Code::invalid_value, "attention: bound constant {} is beyond 2^60", constant);
   }
   return {};

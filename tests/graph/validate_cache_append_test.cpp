@@ -76,6 +76,8 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"lengths dims", cache_append,
                WHEN(g[APPEND.seq_len_kv] = tensor("l", {3, 1, 1, 1}, DataType::i32)), IV,
                "expected [2, 1, 1, 1]"},
+        Broken{"lowest lengths offset", cache_append, WHEN(APPEND.seq_len_kv_offset = INT64_MIN),
+               IV, "seq_len_kv_offset is -9223372036854775808, expected 32 bits"},
         Broken{"lengths offset", cache_append, WHEN(APPEND.seq_len_kv_offset = int64_t{1} << 40),
                IV, "seq_len_kv_offset is 1099511627776, expected 32 bits"},
         Broken{"norm dims", cache_append, WHEN(g[APPEND.q_norm] = tensor("w", {1, 1, 1, 16})), IV,
