@@ -290,6 +290,7 @@ class Finder {
         forward->bits = region.bits_of_scores();
         forward_roots.insert(forward->outputs[0].place.x);
         forwards_.push_back(std::move(*forward));
+        reason.clear();  // it was of the same softmax with a sink
       } else {
         reason = forward.status().message();
       }

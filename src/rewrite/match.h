@@ -11,7 +11,7 @@
 
 namespace heddle::rewrite {
 
-enum class Role : uint8_t { o, d_q, d_k, d_v, d_bias, d_sink, d_factor };
+enum class Role : uint8_t { o, max, sum_exp, d_q, d_k, d_v, d_bias, d_sink, d_factor };
 
 /// The program's instruction whose value is `factor` times what the fused call gives for `role`.
 struct Output {
@@ -67,7 +67,9 @@ void free_bound(Elements& elements, const std::vector<Var>& bound,
                 std::vector<Var>* names = nullptr);
 
 /// The first instruction of the region that is the softmax's probabilities (dropout included) times
-/// values, up to a constant. Fails with a reason if there is none.
+/// values, up to a constant; or, if there is none, its exponentials times values, as of a part of
+/// the keys, which the sum of the rows' exponentials is a factor of then: that sum and the maximum
+/// that is taken off the scores are outputs, too. Fails with a reason if there is neither.
 Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region,
                             const Softmax& softmax);
 

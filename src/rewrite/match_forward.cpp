@@ -101,6 +101,69 @@ void free_bound(Elements& elements, const std::vector<Var>& bound,
   if (names) *names = fresh;
 }
 
+namespace {
+
+/// A match of `region` with the values `v` and nothing else.
+Match match_of(Elements& elements, const Algebra& algebra, const Region& region,
+               const Softmax& softmax, const Element& v) {
+  Match match;
+  match.home = region.home();
+  match.anchor = region.anchor();
+  match.score = softmax.score;
+  free_bound(elements, softmax.score.depth, algebra.at(softmax.score.dot).sizes, match.score.q,
+             match.score.k, &match.score.depth);
+  match.v = v;
+  return match;
+}
+
+/// The exponentials times values, of which the row's maximum and the sum of its exponentials say
+/// what part of a larger softmax they are. Nothing if the program has these in another form.
+std::optional<Match> match_part(Algebra& algebra, Elements& elements, Region& region,
+                                const Softmax& softmax) {
+  const auto maximum = region.maximum_taken_off();
+  const int home = region.home();
+  // A number of all scores, of which a call is not told, is in the maximum, too.
+  if (!maximum || softmax.sink || softmax.score.mask.shift != 0 || region.anchor().frame != home ||
+      maximum->frame != home)
+    return std::nullopt;
+  const Poly taken_off = algebra.function(
+      hlo::Opcode::divide, algebra.function(hlo::Opcode::exponential, algebra.element(*maximum)));
+  const auto is_times_taken_off = [&](const Poly& value, const Poly& of) {
+    return algebra.ratio(value, algebra.multiply(of, taken_off)) == 1.0;
+  };
+  // Nor is it told of numbers of a row, which then stand beside the maximum here.
+  if (!is_times_taken_off(region.value(region.anchor()), softmax.weight)) return std::nullopt;
+  const std::vector<const Member*> members = region.members(home);
+  const auto sum = std::find_if(members.begin(), members.end(), [&](const Member* member) {
+    return member->kind == Kind::derived && is_sum(elements, home, member->place.x) &&
+           is_times_taken_off(region.value(member->place), softmax.total);
+  });
+  if (sum == members.end()) return std::nullopt;
+  for (const Member* member : members) {
+    if (member->kind != Kind::derived || !is_contraction(elements, home, member->place.x)) continue;
+    const Poly value = region.value(member->place);
+    if (value.size() != 1) continue;
+    for (const Power& p : value[0].factors) {
+      if (p.exponent != 1 || algebra.at(p.atom).kind != AtomKind::sum) continue;
+      const auto values = values_of(algebra, softmax, flat(region.anchor().at), p.atom);
+      const bool is_plain = values && !values->keep && values->of_keys.empty();
+      if (!is_plain ||
+          !is_times_taken_off(
+              value, algebra.sum(softmax.score.keys,
+                                 algebra.multiply(softmax.weight, algebra.element(values->v)))))
+        continue;
+      Match match = match_of(elements, algebra, region, softmax, values->v);
+      match.factors.of_rows = {{(*sum)->place, false}};
+      match.outputs = {
+          {Role::o, member->place}, {Role::max, *maximum}, {Role::sum_exp, (*sum)->place}};
+      return match;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region,
                             const Softmax& softmax) {
   const Poly normaliser = algebra.function(hlo::Opcode::divide, softmax.total);
@@ -142,13 +205,7 @@ Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region
         reason = fmt::format("rows that see no key are not 0 in %{}", x->name());
         continue;
       }
-      Match match;
-      match.home = region.home();
-      match.anchor = region.anchor();
-      match.score = softmax.score;
-      free_bound(elements, softmax.score.depth, algebra.at(softmax.score.dot).sizes, match.score.q,
-                 match.score.k, &match.score.depth);
-      match.v = values->v;
+      Match match = match_of(elements, algebra, region, softmax, values->v);
       match.factors = *factors;
       match.sink = softmax.sink;
       match.fully_masked_rows_are_zero = masked_again;
@@ -158,6 +215,7 @@ Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region
       return match;
     }
   }
+  if (auto part = match_part(algebra, elements, region, softmax)) return std::move(*part);
   return Status(Code::graph_not_supported, reason);
 }
 

@@ -38,7 +38,10 @@ Result<Plan> plan_forward(Elements& elements, const Match& match, bool stats,
   } else {
     op.o = planner.inner_result("O", planner.o_axes());
   }
-  if (stats && planner.needs_sum_apart()) {
+  if (const Output* max = match.find(Role::max)) {
+    HEDDLE_ASSIGN(op.max, planner.statistic("Max", *max));
+    HEDDLE_ASSIGN(op.sum_exp, planner.statistic("Sum_exp", *match.find(Role::sum_exp)));
+  } else if (stats && planner.needs_sum_apart()) {
     op.max = planner.statistic("Max");
     op.sum_exp = planner.statistic("Sum_exp");
   } else if (stats) {
@@ -220,6 +223,8 @@ Result<Plan> plan_backward(Elements& elements, const Match& match, const Forward
         break;
       }
       case Role::o:
+      case Role::max:
+      case Role::sum_exp:
       case Role::d_factor:
         break;
     }

@@ -49,7 +49,9 @@ ElementType Planner::type_of_call(const Plan* forward) {
   const bool keeps_f32 =
       is_half(types[0]) && !match_.holds_narrow_scores() &&
       std::any_of(match_.outputs.begin(), match_.outputs.end(), [&](const Output& output) {
-        return output.role != Role::d_bias && output.role != Role::d_sink && is_kept_wide(output);
+        const bool is_always_wide = output.role == Role::max || output.role == Role::sum_exp ||
+                                    output.role == Role::d_bias || output.role == Role::d_sink;
+        return !is_always_wide && is_kept_wide(output);
       });
   const bool beside_f32 = forward && forward->dtype == ElementType::f32;
   // What the program multiplies weights by, at most 1, may be beyond f16 times V, or dO.
@@ -97,7 +99,8 @@ Status Planner::begin(const Plan* forward) {
                  "data decide which rows are at the fill {} as a whole: of these the numbers added "
                  "are all that is left",
                  as_written(mask.fill));
-  const Beside beside{match_.dropout.has_value(), sink_is_data, match_.fully_masked_rows_are_zero};
+  const Beside beside{match_.dropout.has_value(), sink_is_data, match_.fully_masked_rows_are_zero,
+                      match_.find(Role::max) != nullptr};
   HEDDLE_ASSIGN(plan_.keys, visible_keys_of(elements_, *match_.algebra, mask, plan_.roles, beside));
   plan_.dtype = type_of_call(forward);
   if (plan_.dtype != ElementType::f64 && match_.bits.product > 32)
@@ -390,6 +393,29 @@ TensorId Planner::statistic(const char* name) {
   const DataType type = *data_type(result.type);
   plan_.results.push_back(std::move(result));
   return tensor(name, type, {o[0], o[1], o[2], 1}, {o[1] * o[2], o[2], 1, 1});
+}
+
+Result<TensorId> Planner::statistic(const char* name, const Output& output) {
+  const Roles& r = plan_.roles;
+  const TensorId id = statistic(name);
+  CallResult& result = plan_.results.back();
+  result.place = output.place;
+  result.target = output.place.x;
+  result.chain = {output.place};
+  result.axes = {flat({r.batch, r.query_heads()}), {}, r.rows, {}};
+  result.direct = false;
+  const hlo::ElementType type = result.target->shape().type();
+  if (type != result.type)
+    return error(Code::graph_not_supported,
+                 "%{} ({}) is {}, and what the program takes off the scores rounded so; a call of "
+                 "{} operands gives it as {}",
+                 result.target->name(), name, hlo::name(type), hlo::name(plan_.dtype),
+                 hlo::name(result.type));
+  const Index all = result.axes.canonical(), own = flat(output.place.at);
+  if (!std::is_permutation(all.begin(), all.end(), own.begin(), own.end()))
+    return error(Code::graph_not_supported, "%{} ({}) does not vary as a call's rows do",
+                 result.target->name(), name);
+  return id;
 }
 
 std::optional<Element> Planner::stacked_result(const CallResult& result, const Renaming& names) {

@@ -91,6 +91,8 @@ class Planner {
 
   /// A statistic of each row, which only a backward call reads.
   graph::TensorId statistic(const char* name);
+  /// One that the program reads.
+  Result<graph::TensorId> statistic(const char* name, const Output& output);
 
   /// O as the forward call, which stands in the body that home reads back, leaves it in a stack
   /// that home reads; nothing if no stack holds it.

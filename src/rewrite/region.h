@@ -73,6 +73,10 @@ class Region {
   /// Whether the largest exponential of each row that sees a key is 1, as its maximum is taken off.
   bool sees_largest_weight();
 
+  /// The maximum over its keys that the program takes off each row's scores, all of them and as
+  /// they are; nothing if it takes off something else.
+  std::optional<Element> maximum_taken_off();
+
   /// Whether the program adds a mask's fill to scores in 16 bits: of a row that it hides whole
   /// others are left than in f32.
   bool adds_fills_in_half();

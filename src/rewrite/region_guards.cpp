@@ -57,6 +57,20 @@ bool Region::sees_largest_weight() {
   return *sees_largest_weight_;
 }
 
+std::optional<Element> Region::maximum_taken_off() {
+  const Element shifted = operand_of(elements_, anchor_, 0);
+  if (!shifted.x->is(Opcode::subtract)) return std::nullopt;
+  Element maximum = operand_of(elements_, shifted, 1);
+  // Another start than -inf is a row's maximum where its scores are lower.
+  if (!is_maximum(elements_, maximum.frame, maximum.x) ||
+      !std::isinf(*elements_.splat(maximum.frame, maximum.x->operand(1))))
+    return std::nullopt;
+  const auto scores = reduced_over_keys(maximum.frame, maximum.x);
+  const bool is_of_them =
+      scores && scores->of_rows == maximum.at && operand_of(elements_, shifted, 0) == scores->read;
+  return is_of_them ? std::optional(std::move(maximum)) : std::nullopt;
+}
+
 bool Region::holds_fills() {
   const std::vector<const Member*> all = members(frame_);
   return std::all_of(all.begin(), all.end(), [&](const Member* member) {

@@ -134,7 +134,8 @@ Result<VisibleKeys> visible_keys_of(Elements& elements, const Algebra& algebra, 
         mask.hiding == Hiding::replaces && !mask.terms_reach_fill && !mask.scores_reach_fill;
     // Where a row's hidden keys are all that it weighs, and are taken away, nothing is left: 0.
     const bool are_zero = alike && beside.masked_again;
-    keys.may_be_fully_masked = alike && !are_zero && !beside.dropout && !beside.sink_is_data;
+    keys.may_be_fully_masked =
+        alike && !are_zero && !beside.dropout && !beside.sink_is_data && !beside.statistics;
     if (!keys.may_be_fully_masked && !are_zero) {
       if (mask.hiding == Hiding::mixes)
         return error(Code::graph_not_supported, "{}", weighed_by_fills(algebra, mask));

@@ -45,6 +45,7 @@ struct Beside {
   bool dropout = false;
   bool sink_is_data = false;  // it may be as low as the fill
   bool masked_again = false;  // the weights of hidden keys are taken away
+  bool statistics = false;    // the program reads a row's maximum and sum, of hidden keys too
 };
 
 /// Fails with a reason if the mask is none that a call can be told.
