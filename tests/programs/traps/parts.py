@@ -139,7 +139,8 @@ def a_part_less_no_less_than_a_number(*x):
 def a_part_less_no_less_than_the_lowest(q, k, v, k2, v2, first, second):
     # So that a row hidden whole is one of zeros.
     lowest = jnp.finfo(jnp.float32).min
-    o, m, total = part(jnp.where(first, scores(q, k), -jnp.inf), v, lambda s: jnp.max(s, -1, keepdims=True, initial=lowest))
+    maximum = lambda s: lax.reduce(s, lowest, lax.max, (3,))[..., None]
+    o, m, total = part(jnp.where(first, scores(q, k), -jnp.inf), v, maximum)
     return *seen(o, m, total), jnp.isinf(m)
 
 
