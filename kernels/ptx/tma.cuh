@@ -45,15 +45,32 @@ HEDDLE_DEVICE void tma_load_4d(u32 shared, const TensorMap* map, u32 barrier, i3
       : "memory");
 }
 
+/// What a copy says of what it reads: the second-level cache is to let go of it before all else.
+HEDDLE_DEVICE u64 evict_first() {
+  u64 policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+/// The same with such a policy.
+HEDDLE_DEVICE void tma_load_4d(u32 shared, const TensorMap* map, u32 barrier, i32 c0, i32 c1,
+                               i32 c2, i32 c3, u64 policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1, {%3,%4,%5,%6}], [%2], %7;" ::"r"(shared),
+      "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "l"(policy)
+      : "memory");
+}
+
 /// To the same place of all blocks of the cluster that `ranks` has bits of; the barrier at the same
 /// place of each counts the bytes.
 HEDDLE_DEVICE void tma_load_4d_to(u32 ranks, u32 shared, const TensorMap* map, u32 barrier, i32 c0,
-                                  i32 c1, i32 c2, i32 c3) {
+                                  i32 c1, i32 c2, i32 c3, u64 policy) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%3,%4,%5,%6}], [%2], %7;" ::"r"(shared),
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%3,%4,%5,%6}], [%2], %7, %8;" ::"r"(shared),
       "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3),
-      "h"(static_cast<unsigned short>(ranks))
+      "h"(static_cast<unsigned short>(ranks)), "l"(policy)
       : "memory");
 }
 

@@ -45,9 +45,10 @@ struct DecodeBlock {
   using Sequence = typename Share::Sequence;
   static constexpr float kToLog2 = Config::kInputIsLog2 ? 1.0f : kLog2E;
   static constexpr int kColumnQuads = Config::kVDim / 4;
-  /// Parts on their way together. 18: those of a sequence that shares an H200 with seven others; of
-  /// wide heads, with a column for each thread several times, few are the rule.
-  static constexpr int kPartsAtOnce = Config::kTogether ? 6 : 18;
+  /// Of wide heads: of a row, what a warp puts together with a quad in each lane.
+  static constexpr int kUnits = ceil_div(kColumnQuads, 32);
+  /// Parts on their way together: those of a sequence that shares an H200 with seven others.
+  static constexpr int kPartsAtOnce = 18;
   // A thread tells one block that puts a sequence together, a lane joins one warp's sums.
   static constexpr int kSums = kConfig.sums();
   static_assert(kConfig.readers() <= kThreads && kSums <= 32);
@@ -196,11 +197,23 @@ struct DecodeBlock {
       x.z = ptx::fma(weight, other.z, x.z);
       x.w = ptx::fma(weight, other.w, x.w);
     }
+    /// Those of the lane `apart` away, too.
+    HEDDLE_DEVICE void join(int apart) {
+      const auto other = [&](float x) { return __shfl_xor_sync(0xffffffffu, x, apart); };
+      add(1.0f, make_float4(other(x.x), other(x.y), other(x.z), other(x.w)));
+    }
   };
 
   /// What sums taken against `top` are multiplied by, against `joint`.
   HEDDLE_DEVICE static float weight_of(float top, float joint) {
     return ptx::exp2((top - (joint == attention::minus_infinity() ? 0.0f : joint)) * kToLog2);
+  }
+
+  template <class Join>
+  HEDDLE_DEVICE static float over_warp(float x, const Join& join) {
+#pragma unroll
+    for (int apart = 16; apart > 0; apart /= 2) x = join(x, __shfl_xor_sync(0xffffffffu, x, apart));
+    return x;
   }
 
   /// Parts of four columns, put together.
@@ -220,19 +233,15 @@ struct DecodeBlock {
       sum = ptx::fma(weight, statistics.y, sum);
       columns.add(weight, sums);
     }
-    /// That of the lane `apart` away, too.
-    HEDDLE_DEVICE void join(int apart, unsigned lanes) {
-      const auto other = [&](float x) { return __shfl_xor_sync(lanes, x, apart); };
-      const float2 statistics = make_float2(other(top), other(sum));
-      const float4 x = columns.x,
-                   sums = make_float4(other(x.x), other(x.y), other(x.z), other(x.w));
-      raise(ptx::max(top, statistics.x));
-      add(statistics, sums);
-    }
   };
 
   /// The warps' sums of four columns, put together, with the row's maximum and sum.
   HEDDLE_DEVICE Joint of_warps(const SumsPlace& place, int row, int column) const {
+    const auto sums_of = [&](int n) {
+      return *reinterpret_cast<const float4*>(shared + place.offset(n, row) + 4 * column);
+    };
+    if constexpr (kSums == 1)
+      return {{sums_of(0)}, statistics_of(0)[row].x, statistics_of(0)[row].y};
     float2 statistics[kSums];
     Joint joint;
     float most = joint.top;
@@ -243,9 +252,7 @@ struct DecodeBlock {
     }
     joint.top = most;
 #pragma unroll
-    for (int n = 0; n < kSums; ++n)
-      joint.add(statistics[n],
-                *reinterpret_cast<const float4*>(shared + place.offset(n, row) + 4 * column));
+    for (int n = 0; n < kSums; ++n) joint.add(statistics[n], sums_of(n));
     return joint;
   }
 
@@ -258,28 +265,44 @@ struct DecodeBlock {
     }
   }
 
-  HEDDLE_DEVICE void write(const Sequence& sequence, int row, int column,
-                           const Joint& joint) const {
+  /// A row of the result.
+  struct Row {
+    int batch, kv_head, head, token;
+    bool valid;
+    attention::RowEnd end;
+  };
+  HEDDLE_DEVICE Row end_row(const Sequence& sequence, int row, float top, float sum,
+                            bool writes_statistics) const {
     const int packed = sequence.row_block * kRows + row, token = packed / group,
               head = sequence.head * group + packed % group;
     const bool valid = token < sequence.keys.q_length;
-    const attention::RowEnd end = attention::end_row<false, Config::kInputIsLog2>(
-        p, sequence.batch, head, token, valid, column == 0, {joint.top, joint.sum});
-    if (!valid && p.o.offsets != nullptr) return;
+    return {sequence.batch,
+            sequence.head,
+            head,
+            token,
+            valid,
+            attention::end_row<false, Config::kInputIsLog2>(p, sequence.batch, head, token, valid,
+                                                            writes_statistics, {top, sum})};
+  }
+  HEDDLE_DEVICE void write(const Row& row, int column, const float4& sums) const {
+    if (!row.valid && p.o.offsets != nullptr) return;
     // Chosen, not multiplied by 0: a value that nobody sees may be NaN or infinite.
     const auto ended = [&](float x, int n) {
-      return end.has_output ? x * end.factor * value_scale(sequence.head, column + n) : 0.0f;
+      return row.end.has_output ? x * row.end.factor * value_scale(row.kv_head, column + n) : 0.0f;
     };
     using Result = typename Config::Result;
-    auto* to = attention::element_pointer<Result>(p.o, sequence.batch, head, token, column);
+    auto* to = attention::element_pointer<Result>(p.o, row.batch, row.head, row.token, column);
     if constexpr (is_same<Result, float>)
       *reinterpret_cast<float4*>(to) =
-          make_float4(ended(joint.columns.x.x, 0), ended(joint.columns.x.y, 1),
-                      ended(joint.columns.x.z, 2), ended(joint.columns.x.w, 3));
+          make_float4(ended(sums.x, 0), ended(sums.y, 1), ended(sums.z, 2), ended(sums.w, 3));
     else
-      *reinterpret_cast<uint2*>(to) =
-          make_uint2(ptx::pack<T>(ended(joint.columns.x.x, 0), ended(joint.columns.x.y, 1)),
-                     ptx::pack<T>(ended(joint.columns.x.z, 2), ended(joint.columns.x.w, 3)));
+      *reinterpret_cast<uint2*>(to) = make_uint2(ptx::pack<T>(ended(sums.x, 0), ended(sums.y, 1)),
+                                                 ptx::pack<T>(ended(sums.z, 2), ended(sums.w, 3)));
+  }
+  /// Four columns of a row that is all there.
+  HEDDLE_DEVICE void write(const Sequence& sequence, int row, int column,
+                           const Joint& joint) const {
+    write(end_row(sequence, row, joint.top, joint.sum, column == 0), column, joint.columns.x);
   }
   /// What a sum of values is multiplied by.
   HEDDLE_DEVICE float value_scale(int head, int column) const {
@@ -304,16 +327,11 @@ struct DecodeBlock {
   HEDDLE_DEVICE static int parts_of(const DecodeBlocks& blocks) {
     return blocks.last - blocks.first + 1;
   }
-  /// Lanes that share the parts of four columns. Of many parts of wide heads, where fewer rows are
-  /// there than flags were made for, as many as there are readers for.
-  HEDDLE_DEVICE static int lanes_of(const DecodeBlocks& blocks, int rows) {
-    if (!Config::kTogether || parts_of(blocks) <= kPartsAtOnce) return 1;
-    return kRows >= 8 * rows ? 8 : kRows >= 4 * rows ? 4 : kRows >= 2 * rows ? 2 : 1;
-  }
   /// The first of the blocks that put the sequence together, of which the last one is the last.
   HEDDLE_DEVICE static int first_reader(const DecodeBlocks& blocks, int rows) {
-    const int threads = rows * kColumnQuads * lanes_of(blocks, rows);
-    return max_of(blocks.first, blocks.last + 1 - ceil_div(threads, kThreads));
+    const int most = Config::kTogether ? min_of(kConfig.readers(), rows * kUnits)
+                                       : ceil_div(rows * kColumnQuads, kThreads);
+    return max_of(blocks.first, blocks.last + 1 - most);
   }
 
   /// Leaves some rows of the block's part of a sequence to those that put it together.
@@ -349,13 +367,12 @@ struct DecodeBlock {
     __syncthreads();
   }
 
-  /// Every `step`th part of four columns, from `first` on.
-  HEDDLE_DEVICE Joint join_parts(const DecodeBlocks& blocks, int row, int column, int first,
-                                 int step) const {
+  /// All parts of four columns.
+  HEDDLE_DEVICE Joint join_parts(const DecodeBlocks& blocks, int row, int column) const {
     const int parts = parts_of(blocks);
     Joint joint;
 #pragma unroll 1
-    for (; first < parts; first += kPartsAtOnce * step) {
+    for (int first = 0; first < parts; first += kPartsAtOnce) {
       float2 statistics[kPartsAtOnce];
       float4 sums[kPartsAtOnce];
       float most = joint.top;
@@ -363,8 +380,8 @@ struct DecodeBlock {
       for (int n = 0; n < kPartsAtOnce; ++n) {
         statistics[n] = make_float2(attention::minus_infinity(), 0.0f);
         sums[n] = make_float4(0, 0, 0, 0);
-        if (first + n * step >= parts) continue;
-        const i64 at = part_row(blocks, blocks.first + first + n * step, row);
+        if (first + n >= parts) continue;
+        const i64 at = part_row(blocks, blocks.first + first + n, row);
         statistics[n] = __ldcg(reinterpret_cast<const float2*>(args.parts.statistics) + at);
         sums[n] =
             __ldcg(reinterpret_cast<const float4*>(args.parts.sums + at * Config::kVDim + column));
@@ -378,20 +395,94 @@ struct DecodeBlock {
     return joint;
   }
 
-  /// Writes the block's share of the columns of a sequence whose parts are all there.
+  /// By a warp: kQuads times 32 / kGroups quads of columns of a row, from `quad` on. Each of
+  /// kGroups groups of lanes puts every kGroups-th part together.
+  template <int kQuads, int kGroups>
+  HEDDLE_DEVICE void join_row(const Sequence& sequence, const DecodeBlocks& blocks, int row,
+                              int quad) const {
+    constexpr int kLanes = 32 / kGroups, kAtOnce = max_of(8 / kQuads, 1) * kGroups;
+    static_assert(32 % kAtOnce == 0);
+    const int parts = parts_of(blocks), own_quad = quad + lane % kLanes, own_part = lane / kLanes;
+    Columns columns[kQuads];
+    float top = attention::minus_infinity(), sum = 0;
+#pragma unroll 1
+    for (int first = 0; first < parts; first += 32) {
+      // A lane has the statistics of a part.
+      float2 statistics = make_float2(attention::minus_infinity(), 0.0f);
+      if (first + lane < parts)
+        statistics = __ldcg(reinterpret_cast<const float2*>(args.parts.statistics) +
+                            part_row(blocks, blocks.first + first + lane, row));
+      float weight = 0;
+#pragma unroll 1
+      for (int begin = first; begin < min_of(parts, first + 32); begin += kAtOnce) {
+        float4 sums[kAtOnce / kGroups][kQuads];
+#pragma unroll
+        for (int n = 0; n < kAtOnce / kGroups; ++n) {
+          const int part = begin + n * kGroups + own_part;
+          const float* const from =
+              args.parts.sums + part_row(blocks, blocks.first + part, row) * Config::kVDim;
+#pragma unroll
+          for (int i = 0; i < kQuads; ++i) {
+            const int at = own_quad + kLanes * i;
+            sums[n][i] = make_float4(0, 0, 0, 0);
+            if (part < parts && at < kColumnQuads)
+              sums[n][i] = __ldcg(reinterpret_cast<const float4*>(from) + at);
+          }
+        }
+        // Beside the first sums on their way.
+        if (begin == first) {
+          const float most = ptx::max(
+                          top,
+                          over_warp(statistics.x, [](float a, float b) { return ptx::max(a, b); })),
+                      before = weight_of(top, most);
+          top = most;
+          weight = weight_of(statistics.x, top);
+          sum = ptx::fma(sum, before,
+                         over_warp(weight * statistics.y, [](float a, float b) { return a + b; }));
+#pragma unroll
+          for (int i = 0; i < kQuads; ++i) columns[i].scale(before);
+        }
+#pragma unroll
+        for (int n = 0; n < kAtOnce / kGroups; ++n) {
+          const float of_part =
+              __shfl_sync(0xffffffffu, weight, begin - first + n * kGroups + own_part);
+#pragma unroll
+          for (int i = 0; i < kQuads; ++i) columns[i].add(of_part, sums[n][i]);
+        }
+      }
+    }
+#pragma unroll
+    for (int apart = kLanes; apart < 32; apart *= 2)
+#pragma unroll
+      for (int i = 0; i < kQuads; ++i) columns[i].join(apart);
+    if (own_part > 0) return;
+    const Row to = end_row(sequence, row, top, sum, own_quad == 0);
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i)
+      if (own_quad + kLanes * i < kColumnQuads)
+        write(to, 4 * (own_quad + kLanes * i), columns[i].x);
+  }
+
+  /// Writes the block's share of a sequence whose parts are all there.
   HEDDLE_DEVICE void write_joint(const Sequence& sequence, const DecodeBlocks& blocks,
                                  int rows) const {
-    const int first = first_reader(blocks, rows), lanes = lanes_of(blocks, rows);
-    const int all = rows * kColumnQuads * lanes, shares = blocks.last + 1 - first,
+    const int first = first_reader(blocks, rows), shares = blocks.last + 1 - first,
               share = Share::own_block() - first;
-    // Lanes that share parts have whole turns.
-    const int each = round_up(ceil_div(all, shares), lanes);
-    for (int n = share * each + threadIdx.x; n < min_of(all, (share + 1) * each); n += kThreads) {
-      const int quad = n / lanes, row = quad / kColumnQuads, column = 4 * (quad % kColumnQuads);
-      Joint joint = join_parts(blocks, row, column, n % lanes, lanes);
-      const unsigned together = ((1u << lanes) - 1) << (lane & ~(lanes - 1));
-      for (int apart = 1; apart < lanes; apart *= 2) joint.join(apart, together);
-      if (n % lanes == 0) write(sequence, row, column, joint);
+    if constexpr (Config::kTogether) {
+      const int own = share + shares * warp, all = shares * Config::kWarps;
+      if (rows * kUnits > all) {  // rows give all warps work
+        for (int row = own; row < rows; row += all) join_row<kUnits, 1>(sequence, blocks, row, 0);
+      } else {
+        constexpr int kGroups = 4, kOfRow = ceil_div(kColumnQuads, 32 / kGroups);
+        for (int n = own; n < rows * kOfRow; n += all)
+          join_row<1, kGroups>(sequence, blocks, n / kOfRow, n % kOfRow * (32 / kGroups));
+      }
+    } else {
+      const int all = rows * kColumnQuads, each = ceil_div(all, shares);
+      for (int n = share * each + threadIdx.x; n < min_of(all, (share + 1) * each); n += kThreads) {
+        const int row = n / kColumnQuads, column = 4 * (n % kColumnQuads);
+        write(sequence, row, column, join_parts(blocks, row, column));
+      }
     }
   }
 

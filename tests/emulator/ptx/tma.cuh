@@ -19,8 +19,14 @@ HEDDLE_DEVICE void tma_load_4d(u32 shared, const TensorMap* map, u32 barrier, i3
                                i32 c2, i32 c3) {
   emulator::tensor_load(shared, map, barrier, {c0, c1, c2, c3});
 }
+/// There is no cache.
+HEDDLE_DEVICE u64 evict_first() { return 0; }
+HEDDLE_DEVICE void tma_load_4d(u32 shared, const TensorMap* map, u32 barrier, i32 c0, i32 c1,
+                               i32 c2, i32 c3, u64) {
+  tma_load_4d(shared, map, barrier, c0, c1, c2, c3);
+}
 HEDDLE_DEVICE void tma_load_4d_to(u32 ranks, u32 shared, const TensorMap* map, u32 barrier, i32 c0,
-                                  i32 c1, i32 c2, i32 c3) {
+                                  i32 c1, i32 c2, i32 c3, u64) {
   for (u32 rank = 0; ranks >> rank != 0; ++rank)
     if ((ranks >> rank & 1) != 0)
       emulator::tensor_load(emulator::cluster_address(shared, rank), map,
