@@ -18,7 +18,9 @@
 
 namespace {
 
+// A tensor of few bytes may have many elements, by strides of 0: what takes long is none of this.
 constexpr size_t kMostBytes = 1 << 16, kMostWorkspace = 1 << 26;
+constexpr double kMostElements = 1 << 12;
 
 struct FreePlan {
   void operator()(heddle_plan* plan) const { heddle_plan_free(plan); }
@@ -54,6 +56,9 @@ class Bindings {
   bool allocate() {
     for (const int64_t uid : uids_) {
       const heddle_tensor tensor = describe(uid);
+      double elements = 1;
+      for (int32_t d = 0; d < tensor.rank; ++d) elements *= static_cast<double>(tensor.dims[d]);
+      if (elements > kMostElements) return false;
       if (tensor.ragged_offset == 0) continue;
       int64_t& apart = entry_elements_[tensor.ragged_offset];
       apart = std::max(apart, elements_of_entry(tensor));
