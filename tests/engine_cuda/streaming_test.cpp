@@ -171,7 +171,7 @@ TEST(RopeConfig, RefusesInWords) {
   p = rope_of({.ragged = true});
   const problem::OperandId offsets = p.structure.type(p.structure.x).storage.offsets();
   p.sizes.layout(offsets).strides = {2, 2, 2, 2};
-  expect_says(configure_rope({p}), "ragged offsets have dims");
+  expect_says(configure_rope({p}), "ragged offset has dims");
   // An offset may be passed by value, positions of rows may not.
   p = good;
   p.structure.type(p.structure.rope.positions).on_host = true;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/cuda/kernel.h"
+#include "engine/cuda/number_list.h"
 #include "engine/cuda/score_instructions.h"
 #include "engine/cuda/score_source.h"
 
@@ -79,18 +80,9 @@ Result<DataType> result_type_of_backward(const problem::AttentionBackwardStructu
 
 namespace {
 
-/// Of a list of numbers, which kernels know by its address alone.
 Status check_list(const problem::AttentionSizes& sizes, OperandId id, const char* role) {
   if (id == kAbsent) return {};
-  const problem::OperandLayout& layout = sizes.layout(id);
-  for (int d = 0; d < layout.dims.rank(); ++d) {
-    if (layout.dims[d] > 1 && layout.strides[d] != 1)
-      return error(Code::graph_not_supported,
-                   "cuda: sdpa {} has dims {} and strides {}; kernels take numbers one beside the "
-                   "other",
-                   role, to_string(layout.dims), to_string(layout.strides));
-  }
-  return {};
+  return check_number_list(fmt::format("sdpa {}", role), sizes.layout(id));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "engine/cuda/fp8_stages.h"
 
+#include "engine/cuda/attention_check.h"
 #include "engine/cuda/stages_builder.h"
 
 namespace heddle::engine::cuda {
@@ -15,14 +16,14 @@ using problem::Fp8AttentionStructure;
 using problem::kAbsent;
 using problem::OperandId;
 
-Status check_rows(const AttentionStructure& s) {
+Status check_rows(const AttentionStructure& s, const problem::AttentionSizes& sizes) {
   for (const auto& [id, name] : {std::pair{s.q, "q"}, {s.k, "k"}, {s.v, "v"}}) {
     const problem::Storage& storage = s.type(id).storage;
     if (storage.is_ring())
       return error(Code::graph_not_supported,
                    "cuda: fp8 attention: {} is a ring, expected dense, ragged or pages", name);
   }
-  return {};
+  return check_lists_of_lengths(s, sizes);
 }
 
 /// Steps around an attention, over its operands as they grow.
@@ -115,7 +116,7 @@ Result<Lowering> lower_fp8_by_16_bits(const Fp8AttentionProblem& problem, const 
   const Fp8AttentionStructure& fp8 = problem.structure;
   AttentionProblem attention{fp8.attention, problem.sizes};
   AttentionStructure& s = attention.structure;
-  HEDDLE_TRY(check_rows(s));
+  HEDDLE_TRY(check_rows(s, attention.sizes));
   Fp8Stages stages(s, attention.sizes);
   s.scale = stages.product(s.scale == kAbsent ? attention.sizes.scale : 1,
                            {s.scale, fp8.descale_q, fp8.descale_k});
@@ -140,7 +141,7 @@ Result<Lowering> lower_fp8_by_16_bits(const Fp8AttentionBackwardProblem& problem
   AttentionBackwardProblem attention{fp8.attention, problem.sizes};
   problem::AttentionBackwardStructure& s = attention.structure;
   AttentionStructure& f = s.forward;
-  HEDDLE_TRY(check_rows(f));
+  HEDDLE_TRY(check_rows(f, attention.sizes));
   Fp8Stages stages(f, attention.sizes);
   f.scale = stages.product(f.scale == kAbsent ? attention.sizes.scale : 1,
                            {f.scale, fp8.descale_q, fp8.descale_k});

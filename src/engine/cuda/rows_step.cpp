@@ -4,6 +4,7 @@
 
 #include "core/dims.h"
 #include "core/rounding.h"
+#include "engine/cuda/number_list.h"
 
 namespace heddle::engine::cuda {
 
@@ -33,18 +34,6 @@ Status RowsOperands::check_type(std::string_view op, std::string_view label, Ope
                name(type(id).dtype), list);
 }
 
-Status RowsOperands::check_list(std::string_view op, std::string_view label, OperandId id) const {
-  if (id == kAbsent) return {};
-  for (int d = 0; d < layout(id).dims.rank(); ++d) {
-    if (layout(id).dims[d] > 1 && layout(id).strides[d] != 1)
-      return error(Code::graph_not_supported,
-                   "cuda: {} {} have dims {} and strides {}, but the kernel takes numbers one "
-                   "beside the other",
-                   op, label, to_string(layout(id).dims), to_string(layout(id).strides));
-  }
-  return {};
-}
-
 Status RowsOperands::check(std::string_view op) const {
   const auto integers = {DataType::i32, DataType::i64};
   for (OperandId id : {step_.x, step_.y}) {
@@ -58,9 +47,11 @@ Status RowsOperands::check(std::string_view op) const {
                    "cuda: {} has pages on one side, expected them on both or on none", op);
     }
     HEDDLE_TRY(check_type(op, "ragged offsets", type(id).storage.offsets(), integers));
-    HEDDLE_TRY(check_list(op, "ragged offsets", type(id).storage.offsets()));
+    if (const OperandId offsets = type(id).storage.offsets(); offsets != kAbsent)
+      HEDDLE_TRY(check_number_list(fmt::format("{} ragged offset", op), layout(offsets)));
   }
-  HEDDLE_TRY(check_list(op, "lengths", step_.lengths));
+  if (step_.lengths != kAbsent)
+    HEDDLE_TRY(check_number_list(fmt::format("{} seq_len", op), layout(step_.lengths)));
   return check_type(op, "lengths", step_.lengths, integers);
 }
 

@@ -39,8 +39,6 @@ class RowsOperands {
   /// One that is there is of one of the types.
   Status check_type(std::string_view op, std::string_view label, problem::OperandId id,
                     std::initializer_list<DataType> types) const;
-  /// Kernels read lengths and offsets one beside the other.
-  Status check_list(std::string_view op, std::string_view label, problem::OperandId id) const;
 
   /// All that no address decides, and the grid of so many blocks' threads, where a row takes
   /// `units` of these. It is empty if there is nothing to write.
