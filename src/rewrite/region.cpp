@@ -399,7 +399,7 @@ std::vector<Var> Region::keys_of(const Element& element) const {
   return keys;
 }
 
-ScoreBits Region::bits_of_scores() const {
+ScoreBits Region::bits_of_scores() {
   ScoreBits bits;
   for (const auto& [key, member] : all_) {
     const hlo::ElementType type = member.place.x->shape().type();
@@ -442,20 +442,21 @@ bool Region::feeds_products() const {
   return false;
 }
 
-bool Region::depends_on_scores(const Element& element) const {
-  std::set<const Instruction*> seen;
-  std::vector<const Instruction*> work{element.x};
-  while (!work.empty()) {
-    const Instruction* x = work.back();
-    work.pop_back();
-    if (!seen.insert(x).second) continue;
-    const Member* member = find(element.frame, x);
-    if (member && hlo::is_floating(x->shape().type()) && x->shape().element_count() == count_ &&
-        (x == anchor_.x || is_contraction(elements_, element.frame, x)))
-      return true;
-    for (const Instruction* operand : x->operands()) work.push_back(operand);
+bool Region::depends_on_scores(const Element& element) {
+  const auto [known, is_new] = made_of_scores_.try_emplace(element.frame);
+  std::set<const Instruction*>& made = known->second;
+  if (!is_new) return made.count(element.x) > 0;
+  // All of a computation at once: of each value by itself a long row of operations takes long.
+  for (const Instruction* x : elements_.order(element.frame)) {
+    const bool are_scores = x->shape().is_array() && hlo::is_floating(x->shape().type()) &&
+                            x->shape().element_count() == count_ && find(element.frame, x) &&
+                            (x == anchor_.x || is_contraction(elements_, element.frame, x));
+    if (are_scores ||
+        std::any_of(x->operands().begin(), x->operands().end(),
+                    [&](const Instruction* operand) { return made.count(operand) > 0; }))
+      made.insert(x);
   }
-  return false;
+  return made.count(element.x) > 0;
 }
 
 }  // namespace heddle::rewrite

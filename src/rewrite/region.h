@@ -83,13 +83,13 @@ class Region {
 
   /// In which floats the program itself holds scores, weights or their gradients: a call that does
   /// so too loses nothing that the program keeps, and keeps nothing that it loses.
-  ScoreBits bits_of_scores() const;
+  ScoreBits bits_of_scores();
 
   /// The normal form of an element.
   Poly value(const Element& element);
 
   /// Whether a number of the region, rows x keys, goes into `element`.
-  bool depends_on_scores(const Element& element) const;
+  bool depends_on_scores(const Element& element);
 
   /// The products that the scores are made of element by element, those over more batch axes first.
   std::vector<const hlo::Instruction*> products_in_scores() const;
@@ -192,6 +192,8 @@ class Region {
   bool adds_to_shifted_ = false;
   std::map<std::pair<int, const hlo::Instruction*>, Member> all_;
   Terms terms_;
+  /// By frame, of its own instructions: depends_on_scores().
+  std::map<int, std::set<const hlo::Instruction*>> made_of_scores_;
   std::map<const hlo::Instruction*, bool> scores_;  // upstream: whether they hold a product
   std::optional<int> kept_by_;                      // the iteration whose scores are read back
   int walked_ = 0;                                  // the frame that is being walked

@@ -38,7 +38,7 @@ Product elements_of(const Algebra& algebra, const Product& product) {
   return elements;
 }
 
-Product row_indicators_of(const Algebra& algebra, const Region& region, const Score& score,
+Product row_indicators_of(const Algebra& algebra, Region& region, const Score& score,
                           const Product& product) {
   Product found;
   const auto& of_mask = score.mask.indicators;

@@ -37,7 +37,7 @@ Product elements_of(const Algebra& algebra, const Product& product);
 
 /// The indicators in `product` that are of rows, and neither of a mask of the scores nor made of
 /// them.
-Product row_indicators_of(const Algebra& algebra, const Region& region, const Score& score,
+Product row_indicators_of(const Algebra& algebra, Region& region, const Score& score,
                           const Product& product);
 
 }  // namespace heddle::rewrite

@@ -374,6 +374,15 @@ static void test_refusals(heddle_graph* graph) {
   CHECK(heddle_xla_ffi_handler(NULL) == NULL);
 }
 
+static heddle_plan* planned_on_cpu(const char* text) {
+  heddle_graph* graph = NULL;
+  heddle_plan* plan = NULL;
+  CHECK_OK(heddle_graph_parse(text, strlen(text), &graph));
+  CHECK_OK(heddle_plan_create(graph, HEDDLE_CPU, &plan));
+  heddle_graph_free(graph);
+  return plan;
+}
+
 /* Offsets and lengths, too, lie where their strides say. */
 static void test_packed_bytes_by_strides(void) {
   static const char text[] =
@@ -387,10 +396,7 @@ static void test_packed_bytes_by_strides(void) {
       "{\"uid\":7,\"name\":\"kv_len\",\"dtype\":\"i64\",\"dims\":[2,1,1,1],\"strides\":[0,1,1,1]}],"
       "\"nodes\":[{\"op\":\"sdpa\",\"q\":1,\"k\":2,\"v\":3,\"o\":4,\"padding_mask\":true,"
       "\"seq_len_q\":6,\"seq_len_kv\":7}]}";
-  heddle_graph* graph = NULL;
-  heddle_plan* plan = NULL;
-  CHECK_OK(heddle_graph_parse(text, sizeof text - 1, &graph));
-  CHECK_OK(heddle_plan_create(graph, HEDDLE_CPU, &plan));
+  heddle_plan* const plan = planned_on_cpu(text);
   int64_t offsets[] = {0, 9, 2, 9, 6};
   int32_t lengths[] = {2, 5, 5, 4};
   const int64_t uids[] = {6, 5};
@@ -399,7 +405,6 @@ static void test_packed_bytes_by_strides(void) {
   CHECK_OK(heddle_plan_tensor_bytes(plan, 1, uids, pointers, 2, &bytes));
   CHECK(bytes == (2 + 4) * 8 * 4);
   heddle_plan_free(plan);
-  heddle_graph_free(graph);
 }
 
 /* Two sequences of 2 and 4 tokens, [token, head, dim] in memory. */
@@ -417,10 +422,7 @@ static void test_packed_bytes(void) {
       "{\"uid\":7,\"name\":\"kv_len\",\"dtype\":\"i64\",\"dims\":[2,1,1,1]}],"
       "\"nodes\":[{\"op\":\"sdpa\",\"q\":1,\"k\":2,\"v\":3,\"o\":4,\"padding_mask\":true,"
       "\"seq_len_q\":6,\"seq_len_kv\":7}]}";
-  heddle_graph* graph = NULL;
-  heddle_plan* plan = NULL;
-  CHECK_OK(heddle_graph_parse(text, sizeof text - 1, &graph));
-  CHECK_OK(heddle_plan_create(graph, HEDDLE_CPU, &plan));
+  heddle_plan* const plan = planned_on_cpu(text);
   int32_t offsets[] = {0, 2, 6}, lengths[] = {2, 4};
   const int64_t uids[] = {6, 5};
   void* pointers[] = {lengths, offsets};
@@ -458,7 +460,6 @@ static void test_packed_bytes(void) {
   CHECK_SENTENCE(heddle_plan_tensor_bytes(plan, 1, uids, NULL, 2, &bytes), HEDDLE_INVALID_VALUE,
                  "null pointer for pointers");
   heddle_plan_free(plan);
-  heddle_graph_free(graph);
 }
 
 /* Whether there is such a device; a machine without a GPU says so. */

@@ -10,13 +10,9 @@ namespace heddle::testing {
 namespace {
 
 constexpr size_t kStack = size_t{1} << 20;
-/// Of the processor: what else the machine does costs nothing. The longest take eight; sanitizers
-/// take ten times as long.
-#ifdef __SANITIZE_ADDRESS__
-constexpr double kMostSeconds = 200;
-#else
+/// Of the processor: what else the machine does costs nothing. None takes one; sanitizers take ten
+/// times as long.
 constexpr double kMostSeconds = 20;
-#endif
 
 /// Rewrites on a thread of a small stack, which an overflow ends with the process.
 Rewritten rewritten_on_a_small_stack(const std::string& text) {
