@@ -25,6 +25,7 @@
 #include "forward_scores.cuh"
 #include "forward_staging.cuh"
 #include "forward_tiles.cuh"
+#include "shared_dots.cuh"
 
 namespace heddle::sm90 {
 
@@ -380,9 +381,13 @@ struct AttentionForward : ForwardBlock<Config, Score> {
             .init(1, 128);
       for (int n = 0; Block::kRotators && n < C::kConsumers * C::kQStages; ++n)
         ptx::mbarrier_init(shared + Block::kAt.rotated + 8 * n, 128);
+      SharedDots<Block>::init(shared);
       ptx::mbarrier_init_fence();
     }
-    __syncthreads();
+    if constexpr (C::kRanks > 1)
+      ptx::cluster_sync();
+    else
+      __syncthreads();
 
     if (warp_group == 0) {
       ptx::registers_shrink<Block::kProducerRegisters>();
@@ -405,6 +410,11 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       // What makes the rotations may still run.
       if constexpr (C::kRopeDim > 0 && !kStagedRotations) ptx::grid_dependency_wait();
       ConsumerOf(args, shared, warp_group - 1).run();
+    }
+    // The other block may still reach in here.
+    if constexpr (C::kRanks > 1) {
+      __syncwarp();
+      ptx::cluster_sync();
     }
   }
 };

@@ -2,7 +2,8 @@
 // (f16_pairs.cuh), every product of which is rounded to f32 step by step (stepwise_product.cuh).
 //
 // A consumer makes one product at a time: while it adds steps up in f32, or computes its softmax,
-// the tensor core works for the other.
+// the tensor core works for the other. Of wide heads consumers share rows, each with some of the
+// columns of Q, K, V and O, and above 256 columns two blocks of a cluster do (shared_dots.cuh).
 #pragma once
 
 #include "../tile/stepwise_product.cuh"
@@ -31,9 +32,14 @@ struct AttentionForwardF32 : AttentionForward<Config, Score> {
     const int consumer;  ///< which, uniform in the warp group
     ForwardTiles<Block> tiles;
     ForwardScores<Block, Score> scores;
+    SharedDots<Block> dots;
 
     HEDDLE_DEVICE Consumer(const ForwardArguments& args, u32 shared, int consumer)
-        : args(args), consumer(consumer), tiles(shared, consumer), scores(args) {}
+        : args(args),
+          consumer(consumer),
+          tiles(shared, consumer),
+          scores(args),
+          dots(shared, consumer) {}
 
     template <bool kMasked>
     HEDDLE_DEVICE void step(const Work& work, int key_tile, Output& out, Softmax& softmax) {
@@ -41,9 +47,10 @@ struct AttentionForwardF32 : AttentionForward<Config, Score> {
       float correction[2];
       tiles.wait_k();
       tile::product_by_steps<T, Block::kTileN, Block::kQkSlices, 2>(
-          s, tile::KMajor<typename Block::QTile::Plane>(tiles.q()),
-          tile::KMajor<typename Block::KTile::Plane>(tiles.k()));
+          s, tile::KMajor<typename Block::QTile::Plane>(tiles.operand(tiles.q())),
+          tile::KMajor<typename Block::KTile::Plane>(tiles.operand(tiles.k())));
       tiles.release_k();
+      if constexpr (Block::kSharesDots) dots.add_up(s);
       tiles.wait_tiled();
       scores.template exponentiate<kMasked>(s, work, consumer, key_tile, tiles.tiled(), softmax,
                                             correction);
@@ -55,8 +62,8 @@ struct AttentionForwardF32 : AttentionForward<Config, Score> {
       Weights weights;
       tile::split_fragment<T, Block::kTileN>(weights, s, Block::kWeightUnit);
       tiles.wait_v();
-      tile::add_product_by_steps<T, C::kVDim>(
-          out, weights, tile::MnMajor<typename Block::VTile::Plane>(tiles.v()));
+      tile::add_product_by_steps<T, Block::kVColumns>(
+          out, weights, tile::MnMajor<typename Block::VTile::Plane>(tiles.operand(tiles.v())));
       tiles.release_v();
     }
 

@@ -73,6 +73,9 @@ struct F16PairsKernels {
       tensor.units[flat_head] = __uint_as_float(static_cast<u32>(127 - 14 + exponent) << 23);
 
     const int padded = round_up(tensor.columns, 64), chunks = padded / 8;
+    // The lanes of a row lie side by side, a power of two of them.
+    int lanes = 8;
+    while (lanes < min_of(chunks, 32)) lanes *= 2;
     const int rows = length - first, written_here = written - first;
     const float* source =
         attention::element_pointer<const float>(tensor.source, batch, head, first, 0);
@@ -80,40 +83,41 @@ struct F16PairsKernels {
         static_cast<uint4*>(tensor.pairs) + (flat_head * tensor.rows.full + first) * 2 * chunks;
     float norm = 0;
 #pragma unroll 2
-    for (int i = threadIdx.x; i < kPairRows * chunks; i += kPairThreads) {
-      const int row = i / chunks, chunk = i % chunks;
-      float4 x[2] = {make_float4(0, 0, 0, 0), make_float4(0, 0, 0, 0)};
-      if (row < rows && 8 * chunk < tensor.columns) {
-        const float4* from =
-            reinterpret_cast<const float4*>(source + row * tensor.source.stride[2] + 8 * chunk);
-        x[0] = from[0];
-        x[1] = from[1];
-      }
-      const float values[8] = {x[0].x, x[0].y, x[0].z, x[0].w, x[1].x, x[1].y, x[1].z, x[1].w};
-      u32 high[4], low[4];
+    for (int i = threadIdx.x; i < kPairRows * lanes; i += kPairThreads) {
+      const int row = i / lanes;
       float squares = 0;
       bool is_zero = true;
+      for (int chunk = i % lanes; chunk < chunks; chunk += lanes) {
+        float4 x[2] = {make_float4(0, 0, 0, 0), make_float4(0, 0, 0, 0)};
+        if (row < rows && 8 * chunk < tensor.columns) {
+          const float4* from =
+              reinterpret_cast<const float4*>(source + row * tensor.source.stride[2] + 8 * chunk);
+          x[0] = from[0];
+          x[1] = from[1];
+        }
+        const float values[8] = {x[0].x, x[0].y, x[0].z, x[0].w, x[1].x, x[1].y, x[1].z, x[1].w};
+        u32 high[4], low[4];
 #pragma unroll
-      for (int n = 0; n < 4; ++n) {
-        const float a = values[2 * n] * factor, b = values[2 * n + 1] * factor;
-        squares += a * a + b * b;
-        is_zero = is_zero && values[2 * n] == 0 && values[2 * n + 1] == 0;
-        high[n] = ptx::pack<f16>(a, b);
-        float near_a, near_b;
-        ptx::unpack<f16>(high[n], near_a, near_b);
-        low[n] = ptx::pack<f16>(a - near_a, b - near_b);
+        for (int n = 0; n < 4; ++n) {
+          const float a = values[2 * n] * factor, b = values[2 * n + 1] * factor;
+          squares += a * a + b * b;
+          is_zero = is_zero && values[2 * n] == 0 && values[2 * n + 1] == 0;
+          high[n] = ptx::pack<f16>(a, b);
+          float near_a, near_b;
+          ptx::unpack<f16>(high[n], near_a, near_b);
+          low[n] = ptx::pack<f16>(a - near_a, b - near_b);
+        }
+        if (row >= written_here) continue;
+        target[row * 2 * chunks + chunk] = make_uint4(high[0], high[1], high[2], high[3]);
+        target[row * 2 * chunks + chunks + chunk] = make_uint4(low[0], low[1], low[2], low[3]);
       }
-      // The lanes of a row lie side by side, a power of two of them.
-      for (int apart = 1; apart < chunks; apart *= 2)
+      for (int apart = 1; apart < lanes; apart *= 2)
         squares += __shfl_xor_sync(0xffffffffu, squares, apart);
       norm = ptx::max(norm, squares);
       // False of NaN. Squares of numbers far below the head's largest are 0, too.
       const bool fits =
           squares == 0 ? is_zero : squares >= tensor.least && squares < __int_as_float(0x7f800000);
       falls_back = falls_back || !fits;
-      if (row >= written_here) continue;
-      target[row * 2 * chunks + chunk] = make_uint4(high[0], high[1], high[2], high[3]);
-      target[row * 2 * chunks + chunks + chunk] = make_uint4(low[0], low[1], low[2], low[3]);
     }
     if (falls_back) *args.fallback = 1;
     // Of floats that are not negative the order is that of their bits.

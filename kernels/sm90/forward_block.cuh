@@ -27,7 +27,11 @@ struct ForwardBlock {
   static_assert(!(C::kRowMax && C::kSlack > 0), "a lagging reference is no maximum");
   static_assert(C::kDropout != Dropout::mask, "keep masks are the general kernel's");
 
-  static constexpr int kQkSlices = (C::kQkDim + 15) / 16;
+  /// Consumers that share rows have some of the columns each, of Q and K, too.
+  static constexpr bool kSharesDots = C::kValues.shares_dots();
+  static constexpr int kShares = C::kValues.shares();
+  static constexpr int kQkColumns = C::kValues.share_of(C::kQkDim);
+  static constexpr int kQkSlices = (kQkColumns + 15) / 16;
   static constexpr int kPvSlices = kTileN / 16;
   static constexpr bool kPlain = C::kValues.is_plain(), kDots = C::kValues.has_dots();
   /// Cells of rows past the end must not be evaluated where what they load does not exist. What
@@ -58,13 +62,15 @@ struct ForwardBlock {
   // after it has waited for Q; with two, each would wait for the other.
   static_assert(!C::kUpwards || kTileN >= kTileM - 64, "consumers end at most one key tile apart");
 
-  using QTile = tile::PlanesOf<64, C::kQkDim, C::kPlanes>;  // one consumer's rows
-  using KTile = tile::PlanesOf<kTileN, C::kQkDim, C::kPlanes>;
+  using QTile = tile::PlanesOf<64, kQkColumns, C::kPlanes>;  // one consumer's rows
+  using KTile = tile::PlanesOf<kTileN, kQkColumns, C::kPlanes>;
+  static constexpr int kTiles = C::kValues.tiles();  ///< of a stage
   /// Columns of O that a consumer has.
   static constexpr int kVColumns = C::kValues.part_columns();
   static constexpr int kRowGroups = C::kValues.row_groups();
   static_assert(C::kParts == 1 || !C::kOutputAliasesQ, "the other part may still read Q");
-  using VTile = tile::PlanesOf<kTileN, C::kParts * kVColumns, C::kPlanes>;
+  static_assert(C::kRanks == 1 || kSharesDots, "else blocks have nothing to tell each other");
+  using VTile = tile::PlanesOf<kTileN, C::kValues.v_columns(), C::kPlanes>;
   using OTile = tile::SharedTile<64, C::kVDim>;
   using ScoreTiles = ScoreTile<C, kTileM, kTileN>;  // all consumers' rows
   static_assert(!(C::kUpwards && ScoreTiles::kThere), "these come from the last keys on");
@@ -107,6 +113,7 @@ struct ForwardBlock {
 
   // Named barriers: 0 is __syncthreads.
   static constexpr int kTurnBarrier = 1;   // + consumer
+  static constexpr int kDotsBarrier = 1;   // and beyond: shared_dots.cuh, without turns
   static constexpr int kGroupBarrier = 4;  // + consumer: the warp group's own
 
   using Visible = attention::VisibleKeys<C::kLowerVaries, C::kUpperVaries>;

@@ -13,10 +13,11 @@ struct ForwardConfig {
   Element element = Element::bf16;
   Element result = Element::bf16;  ///< of O: element, or f32
   int planes = 1;                  ///< 2: f32, which comes as pairs of f16 (f16_pairs.cuh)
-  int qk_dim = 128, v_dim = 128;   ///< multiples of 8, at most 256; in parts v_dim 512
+  int qk_dim = 128, v_dim = 128;   ///< multiples of 8, at most 256; in parts v_dim 512, pairs' both
   int tile_n = 128;                ///< keys a step
   int consumers = 2;               ///< warp groups of 64 query rows
   int parts = 1;                   ///< consumers that share rows, each with columns of its own of O
+  int ranks = 1;                   ///< blocks of a cluster that do so
   int blocks = 1;                  ///< that share a processor
   int stages = 2;                  ///< of the K and V rings
   int q_stages = 2;                ///< 2: a query tile starts under the last product before it
@@ -46,10 +47,24 @@ struct ForwardConfig {
   /// Groups of 64 query rows.
   constexpr int row_groups() const { return consumers / parts; }
   constexpr int tile_m() const { return 64 * row_groups(); }
+  /// Of what consumers share, those of all ranks: how many have columns of their own.
+  constexpr int shares() const { return parts * ranks; }
+  /// Each has columns of Q and K, too, and a tile of its own of either and of V: dot products are
+  /// put together (sm90/shared_dots.cuh). In 16 bits each computes them whole.
+  constexpr bool shares_dots() const { return planes > 1 && parts > 1; }
+  /// Tiles of a stage.
+  constexpr int tiles() const { return shares_dots() ? parts : 1; }
+  /// Columns of one of them, of `columns`: whole slices of 16.
+  constexpr int share_of(int columns) const {
+    return shares_dots() ? (columns + 16 * shares() - 1) / (16 * shares()) * 16 : columns;
+  }
   /// Of O that a consumer has: in parts whole boxes, of which the last part's may go beyond.
   constexpr int part_columns() const {
-    return parts == 1 ? v_dim : (tile::boxes_of(v_dim) + parts - 1) / parts * tile::kBoxColumns;
+    if (parts == 1 || shares_dots()) return share_of(v_dim);
+    return (tile::boxes_of(v_dim) + parts - 1) / parts * tile::kBoxColumns;
   }
+  /// Of a tile of V.
+  constexpr int v_columns() const { return part_columns() * parts / tiles(); }
   /// Maps per batch entry, in the workspace. Pairs end with their sequences: f16_pairs.cuh fills up
   /// with zeros.
   /// Of fp8 the kernel before fills up values, and no score of a key past a length counts.
@@ -90,6 +105,7 @@ struct ForwardLayout {
   int q = 0, k = 0, v = 0;
   int o = 0;  ///< and before it rotations; staged o_boxes boxes at a time
   int o_boxes = 0;
+  int dots = 0;  ///< of consumers that share them
   int tiled = 0, items = 0;
   int k_ring = 0, v_ring = 0, item_ring = 0;
   int q_rings = 0;        ///< one a consumer
@@ -97,17 +113,19 @@ struct ForwardLayout {
   int units = 0;          ///< of their rows
   int rotated = 0;        ///< barriers of each consumer's stages of Q
   int tiled_ring = 0;
+  int dots_barriers = 0;
   int bytes = 0;  ///< what the launch asks for; the kernel aligns its window itself
 };
 
 constexpr ForwardLayout layout_of(const ForwardConfig& c) {
   ForwardLayout at;
-  const int q_tile = tile::tile_bytes(64, c.qk_dim, c.planes);
-  at.q_stage_bytes = c.row_groups() * q_tile;
+  const int qk_columns = c.share_of(c.qk_dim);
+  const int q_tile = tile::tile_bytes(64, qk_columns, c.planes);
+  at.q_stage_bytes = c.row_groups() * c.tiles() * q_tile;
   at.k = c.q_stages * at.q_stage_bytes;
-  at.v = at.k + c.stages * tile::tile_bytes(c.tile_n, c.qk_dim, c.planes);
-  const int end =
-      at.v + c.stages * tile::tile_bytes(c.tile_n, c.parts * c.part_columns(), c.planes);
+  at.v = at.k + c.stages * c.tiles() * tile::tile_bytes(c.tile_n, qk_columns, c.planes);
+  at.dots = at.v + c.stages * c.tiles() * tile::tile_bytes(c.tile_n, c.v_columns(), c.planes);
+  const int end = at.dots + (c.shares_dots() ? 2 * 64 * c.tile_n * 4 : 0);
   at.o_boxes = (tile::boxes_of(c.v_dim) + c.output_rounds - 1) / c.output_rounds;
   at.o = c.output_aliases_q ? at.q : end;
   at.o_stride = c.output_aliases_q ? q_tile : tile::tile_bytes(64, tile::kBoxColumns * at.o_boxes);
@@ -123,7 +141,8 @@ constexpr ForwardLayout layout_of(const ForwardConfig& c) {
   at.units = at.staging_rings + staging * tile::ring_bytes(1);
   at.rotated = at.units + staging * ForwardLayout::kUnitBytes;
   at.tiled_ring = at.rotated + (c.has_rotators() ? c.consumers * c.q_stages * 8 : 0);
-  at.bytes = at.tiled_ring + score_ring_bytes(c.tiled, c.tiled_stages) + tile::kTileAlignment;
+  at.dots_barriers = at.tiled_ring + score_ring_bytes(c.tiled, c.tiled_stages);
+  at.bytes = at.dots_barriers + (c.ranks > 1 ? 2 * 8 : 0) + tile::kTileAlignment;
   return at;
 }
 

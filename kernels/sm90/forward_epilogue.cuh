@@ -53,7 +53,8 @@ struct ForwardEpilogue {
     for (int h = 0; h < 2; ++h) {
       const int row = work.first_row(consumer) + tile::fragment_row(thread, h);
       const bool valid = !C::kLengths || row < work.q_length;
-      const bool writes = thread % 4 == 0 && consumer % C::kParts == 0 && row < p.q_length;
+      const bool writes =
+          thread % 4 == 0 && consumer % C::kParts == 0 && block_rank<C>() == 0 && row < p.q_length;
       const attention::RowEnd end =
           attention::end_row<kSplitF16, Block::kLog2References, C::kSink, Block::kByFactor>(
               p, work.batch, work.head, row, valid, writes,
@@ -116,7 +117,7 @@ struct ForwardEpilogue {
                                                  const Work& work, const Tiles& tiles,
                                                  const Output& out, const float (&factor)[2]) {
     using Result = typename C::Result;
-    const int thread = threadIdx.x % 128, first_column = tiles.part() * Block::kVColumns;
+    const int thread = threadIdx.x % 128, first_column = tiles.share() * Block::kVColumns;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int row = work.first_row(tiles.consumer) + tile::fragment_row(thread, h);
@@ -128,7 +129,8 @@ struct ForwardEpilogue {
       for (int i = 2 * h; i < Block::kVColumns / 2; i += 4) {
         const int column = tile::fragment_column_step(i);
         // The last part's columns may end before its boxes do.
-        if (C::kParts * Block::kVColumns > C::kVDim && first_column + column >= C::kVDim) continue;
+        if (Block::kShares * Block::kVColumns > C::kVDim && first_column + column >= C::kVDim)
+          continue;
         const float x = ptx::fma(out[i], factor[h], out[i] * lacking),
                     y = ptx::fma(out[i + 1], factor[h], out[i + 1] * lacking);
         if constexpr (is_same<Result, float>)

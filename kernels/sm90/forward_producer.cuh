@@ -31,7 +31,7 @@ struct ForwardProducer {
   HEDDLE_DEVICE static void deal(const ForwardArguments& args, u32 shared) {
     const ItemRing ring{shared + Block::kAt.item_ring};
     tile::RingCount<ForwardLayout::kItemStages> at;
-    TileStream stream(args.order);
+    TileStream<C::kRanks> stream(args.order);
     while (true) {
       const bool valid = stream.valid();
       Work work{-1};
@@ -80,6 +80,29 @@ struct ForwardProducer {
     }
   }
 
+  /// Starts the copies of a stage's tiles, of a tensor that has so many columns.
+  template <class Tile>
+  HEDDLE_DEVICE static void load_stage(u32 stage, const TensorMap* map, u32 full, int columns,
+                                       int row, int head, int batch) {
+    ptx::mbarrier_arrive_expect_tx(full, Block::kTiles * Tile::kBytes);
+    if constexpr (!Block::kSharesDots) {
+      tile::load_tile<Tile>(stage, map, full, row, head, batch);
+    } else {
+      // The last box may reach beyond a share's columns, into what no product reads.
+      constexpr int kBoxes = Tile::Plane::kBoxes;
+      const int plane_columns = round_up(columns, tile::kBoxColumns);
+#pragma unroll 1
+      for (int part = 0; part < C::kParts; ++part) {
+        const int first = (block_rank<C>() * C::kParts + part) * C::kValues.share_of(columns);
+#pragma unroll 1
+        for (int box = 0; box < Tile::kBoxes; ++box)
+          ptx::tma_load_4d(stage + part * Tile::kBytes + box * Tile::kBoxBytes, map, full,
+                           box / kBoxes * plane_columns + first + box % kBoxes * tile::kBoxColumns,
+                           row, head, batch);
+      }
+    }
+  }
+
   /// Feeds the Q, K and V rings; one thread.
   HEDDLE_DEVICE static void load_tiles(const ForwardArguments& args, u32 shared) {
     const KvRing k_ring{shared + Block::kAt.k_ring}, v_ring{shared + Block::kAt.v_ring};
@@ -93,11 +116,9 @@ struct ForwardProducer {
     const auto load_v = [&] {
       if (v_key_tile < 0) return;
       ptx::mbarrier_wait(v_ring.empty(v_at.stage()), v_at.parity() ^ 1);
-      const u32 full = v_ring.full(v_at.stage());
-      ptx::mbarrier_arrive_expect_tx(full, VTile::kBytes);
-      tile::load_tile<VTile>(shared + Block::kAt.v + v_at.stage() * VTile::kBytes,
-                             maps_of<C>(args, v_batch) + 2, full, v_key_tile * kTileN, v_head,
-                             map_batch<C>(v_batch));
+      load_stage<VTile>(shared + Block::kAt.v + v_at.stage() * Block::kTiles * VTile::kBytes,
+                        maps_of<C>(args, v_batch) + 2, v_ring.full(v_at.stage()), C::kVDim,
+                        v_key_tile * kTileN, v_head, map_batch<C>(v_batch));
       v_at.advance();
       v_key_tile = -1;
     };
@@ -123,10 +144,9 @@ struct ForwardProducer {
       const int k_head = head / (args.problem.q_heads / args.problem.k_heads);
       const auto load_k = [&](int key_tile) {
         ptx::mbarrier_wait(k_ring.empty(k_at.stage()), k_at.parity() ^ 1);
-        const u32 full = k_ring.full(k_at.stage());
-        ptx::mbarrier_arrive_expect_tx(full, KTile::kBytes);
-        tile::load_tile<KTile>(shared + Block::kAt.k + k_at.stage() * KTile::kBytes, maps + 1, full,
-                               key_tile * kTileN, k_head, map_batch<C>(batch));
+        load_stage<KTile>(shared + Block::kAt.k + k_at.stage() * Block::kTiles * KTile::kBytes,
+                          maps + 1, k_ring.full(k_at.stage()), C::kQkDim, key_tile * kTileN, k_head,
+                          map_batch<C>(batch));
         k_at.advance();
       };
 
@@ -135,12 +155,10 @@ struct ForwardProducer {
         for (int group = 0; group < Block::kRowGroups; ++group) {
           const QRing ring{shared + Block::kAt.q_rings + group * QRing::kBytes};
           ptx::mbarrier_wait(ring.empty(q_at.stage()), q_at.parity() ^ 1);
-          const u32 full = ring.full(q_at.stage());
-          ptx::mbarrier_arrive_expect_tx(full, QTile::kBytes);
-          tile::load_tile<QTile>(shared + Block::kAt.q + q_at.stage() * Block::kAt.q_stage_bytes +
-                                     group * QTile::kBytes,
-                                 maps, full, q_tile * kTileM + group * 64, head,
-                                 map_batch<C>(batch));
+          load_stage<QTile>(shared + Block::kAt.q + q_at.stage() * Block::kAt.q_stage_bytes +
+                                group * Block::kTiles * QTile::kBytes,
+                            maps, ring.full(q_at.stage()), C::kQkDim, q_tile * kTileM + group * 64,
+                            head, map_batch<C>(batch));
         }
         q_at.advance();
       };

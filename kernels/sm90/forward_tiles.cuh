@@ -33,22 +33,28 @@ struct ForwardTiles {
         item_ring{shared + Block::kAt.item_ring},
         q_ring{shared + Block::kAt.q_rings + consumer / C::kParts * Block::QRing::kBytes} {}
 
-  /// Which columns of O the consumer has, of those that share its rows.
+  /// Which columns of O the consumer has, of those of its block that share its rows, and of all.
   HEDDLE_DEVICE int part() const { return consumer % C::kParts; }
+  HEDDLE_DEVICE int share() const { return block_rank<C>() * C::kParts + part(); }
 
+  /// A tile's address as descriptors of products take it: within the block, where those of a
+  /// cluster have the block's rank above.
+  HEDDLE_DEVICE static u32 operand(u32 tile) {
+    return C::kRanks > 1 ? tile & (tile::kSharedWindow - 1) : tile;
+  }
   HEDDLE_DEVICE u32 q() const {
     return shared + Block::kAt.q + q_at.stage() * Block::kAt.q_stage_bytes +
-           consumer / C::kParts * Block::QTile::kBytes;
+           (Block::kSharesDots ? consumer : consumer / C::kParts) * Block::QTile::kBytes;
   }
   /// Where O is staged, and before it rotations.
   HEDDLE_DEVICE u32 staging() const {
     return shared + Block::kAt.o + consumer * Block::kAt.o_stride;
   }
   HEDDLE_DEVICE u32 k() const {
-    return shared + Block::kAt.k + k_at.stage() * Block::KTile::kBytes;
+    return shared + Block::kAt.k + tile_of_stage(k_at.stage()) * Block::KTile::kBytes;
   }
   HEDDLE_DEVICE u32 v() const {
-    return shared + Block::kAt.v + v_at.stage() * Block::VTile::kBytes;
+    return shared + Block::kAt.v + tile_of_stage(v_at.stage()) * Block::VTile::kBytes;
   }
 
   /// Of all consumers' rows.
@@ -134,6 +140,9 @@ struct ForwardTiles {
   }
 
  private:
+  HEDDLE_DEVICE int tile_of_stage(int stage) const {
+    return Block::kSharesDots ? stage * Block::kTiles + part() : stage;
+  }
   HEDDLE_DEVICE typename ScoreTiles::Ring tiled_ring() const {
     return {shared + Block::kAt.tiled_ring};
   }

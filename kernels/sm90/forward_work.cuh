@@ -3,6 +3,7 @@
 
 #include "../attention/operand.cuh"
 #include "../attention/visible.cuh"
+#include "../ptx/cluster.cuh"
 #include "../ptx/shared.cuh"
 #include "forward_arguments.h"
 #include "tile_order.cuh"
@@ -102,6 +103,12 @@ struct ForwardWork {
     return pairs.units[batch * pairs.heads + head / (q_heads / pairs.heads)];
   }
 };
+
+/// Of the blocks of a cluster, that share a query tile.
+template <class Config>
+HEDDLE_DEVICE int block_rank() {
+  return Config::kRanks > 1 ? static_cast<int>(ptx::cluster_rank()) : 0;
+}
 
 /// The maps of a batch entry: q, k, v, o in order.
 template <class Config>

@@ -18,18 +18,20 @@ HEDDLE_DEVICE void place_in_order(const TileOrder& order, int heads, int index, 
   head = group * order.head_group + (within - row * group_heads);
 }
 
-/// The calling block's successive positions in the order; one thread uses it.
+/// The calling block's successive positions in the order; one thread uses it. Blocks of a cluster
+/// have the same: they draw none.
+template <int kRanks = 1>
 class TileStream {
  public:
   HEDDLE_DEVICE explicit TileStream(const TileOrder& order)
-      : order_(order), index_(static_cast<i32>(blockIdx.x)) {}
+      : order_(order), index_(static_cast<i32>(blockIdx.x) / kRanks) {}
 
   HEDDLE_DEVICE bool valid() const { return index_ < order_.total; }
   HEDDLE_DEVICE i32 index() const { return index_; }
 
   HEDDLE_DEVICE void take_next() {
-    const i32 blocks = static_cast<i32>(gridDim.x);
-    if (order_.counter == nullptr) {
+    const i32 blocks = static_cast<i32>(gridDim.x) / kRanks;
+    if (kRanks > 1 || order_.counter == nullptr) {
       index_ += blocks;
       return;
     }

@@ -15,8 +15,10 @@ using graph::TensorId;
 struct Shape {
   int64_t length, head_dim;
   bool causal, backward;
-  bool padded = false;  ///< entries of all, none and some of the rows
-  double scale = 0;     ///< 0: of the head dim
+  bool padded = false;    ///< entries of all, none and some of the rows
+  double scale = 0;       ///< 0: of the head dim
+  int64_t value_dim = 0;  ///< 0: as wide as queries
+  bool statistics = true;
 };
 
 /// What fills q, k, v and dO, 0 to 3: row and column of an element, and a normal draw.
@@ -31,18 +33,20 @@ Program program_of(const Shape& shape, const Value& value) {
   std::vector<int64_t> lengths{shape.length};
   if (shape.padded) lengths = {shape.length, 0, 1, shape.length * 2 / 5};
   const auto batch = static_cast<int64_t>(lengths.size());
-  const Dims dims{batch, 2, shape.length, shape.head_dim}, row{batch, 2, shape.length, 1};
+  const int64_t value_dim = shape.value_dim > 0 ? shape.value_dim : shape.head_dim;
+  const Dims dims{batch, 2, shape.length, shape.head_dim}, row{batch, 2, shape.length, 1},
+      values{batch, 2, shape.length, value_dim};
   const auto add = [&](const char* name, const Dims& of) {
     const TensorId id = program.add(name, DataType::f32, of);
     program.allocate(id);
     return id;
   };
-  const auto input = [&](const char* name, int tensor) {
-    const TensorId id = add(name, dims);
+  const auto input = [&](const char* name, int tensor, const Dims& of) {
+    const TensorId id = add(name, of);
     for (int64_t b = 0; b < batch; ++b) {
-      for (int64_t head = 0; head < dims[1]; ++head) {
+      for (int64_t head = 0; head < of[1]; ++head) {
         for (int64_t i = 0; i < lengths[static_cast<size_t>(b)]; ++i) {
-          for (int64_t j = 0; j < dims[3]; ++j)
+          for (int64_t j = 0; j < of[3]; ++j)
             program.set(id, value(tensor, i, j, random.normal()), b, head, i, j);
         }
       }
@@ -62,11 +66,11 @@ Program program_of(const Shape& shape, const Value& value) {
         program.set(*of, static_cast<double>(lengths[static_cast<size_t>(b)]), b);
     }
   }
-  op.q = input("q", 0);
-  op.k = input("k", 1);
-  op.v = input("v", 2);
-  op.o = add("o", dims);
-  op.stats = add("stats", row);
+  op.q = input("q", 0, dims);
+  op.k = input("k", 1, dims);
+  op.v = input("v", 2, values);
+  op.o = add("o", values);
+  if (shape.statistics) op.stats = add("stats", row);
   program.graph.nodes.push_back({"attention", op});
   if (!shape.backward) return program;
 
@@ -80,10 +84,10 @@ Program program_of(const Shape& shape, const Value& value) {
   gradient.stats = op.stats;
   gradient.attention = op.attention;
   gradient.deterministic = shape.padded;
-  gradient.d_o = input("dO", 3);
+  gradient.d_o = input("dO", 3, values);
   gradient.d_q = add("dQ", dims);
   gradient.d_k = add("dK", dims);
-  gradient.d_v = add("dV", dims);
+  gradient.d_v = add("dV", values);
   program.graph.nodes = {{"gradient", gradient}};
   return program;
 }
@@ -153,6 +157,50 @@ TEST_F(F32OnGpu, ErrsAtMostTwiceAsMuchWhereAllIsPositive) {
 TEST_F(F32OnGpu, ErrsAtMostTwiceAsMuchWhereScoresAreLarge) {
   run_all(
       shapes(kLengths, kHeadDims),
+      [](int tensor, int64_t, int64_t, double normal) { return tensor == 0 ? 6 * normal : normal; },
+      kTwiceNaive);
+}
+
+/// Heads of so many columns, where nothing but O is wanted: warp groups share columns, above 256
+/// those of two blocks.
+std::vector<Shape> output_alone(std::initializer_list<std::pair<int64_t, int64_t>> head_dims,
+                                std::initializer_list<int64_t> lengths) {
+  std::vector<Shape> all;
+  for (auto [head_dim, value_dim] : head_dims)
+    for (int64_t length : lengths)
+      for (bool causal : {false, true})
+        all.push_back({.length = length,
+                       .head_dim = head_dim,
+                       .causal = causal,
+                       .padded = length == 200 && causal,
+                       .value_dim = value_dim,
+                       .statistics = false});
+  return all;
+}
+
+// Shares and boxes end within the columns or with them, and queries are wider or narrower than
+// values.
+TEST_F(F32OnGpu, SharesColumnsOfWideHeads) {
+  run_all(
+      output_alone({{512, 512},
+                    {320, 320},
+                    {256, 256},
+                    {136, 136},
+                    {192, 128},
+                    {96, 160},
+                    {40, 512},
+                    {264, 8},
+                    {456, 248}},
+                   {200, 17}),
+      [](int, int64_t, int64_t, double normal) { return normal; }, kTwiceNaive);
+}
+
+TEST_F(F32OnGpu, SharesColumnsOfOneSignOrLargeScores) {
+  const auto all = output_alone({{512, 512}, {256, 256}}, {100});
+  run_all(
+      all, [](int, int64_t, int64_t, double normal) { return std::fabs(normal); }, kTwiceNaive);
+  run_all(
+      all,
       [](int tensor, int64_t, int64_t, double normal) { return tensor == 0 ? 6 * normal : normal; },
       kTwiceNaive);
 }
@@ -251,7 +299,10 @@ TEST_F(F32OnGpu, InfiniteValuesReachWhoSeesThem) {
   for (int64_t row : {0, 100, 129}) {
     SCOPED_TRACE(row);
     run_all(
-        {{130, 64, false, false}, {130, 128, false, false}, {130, 256, false, false}},
+        {{130, 64, false, false},
+         {130, 128, false, false},
+         {130, 256, false, false},
+         output_alone({{512, 512}}, {130}).front()},
         [=](int tensor, int64_t i, int64_t j, double normal) {
           if (tensor != 2 || i != row || j % 8 != 3) return normal;
           return (j % 16 == 3 ? 1 : -1) * std::numeric_limits<double>::infinity();

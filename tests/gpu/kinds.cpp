@@ -150,6 +150,15 @@ AttentionOptions wide_f32() {
   return small(options);
 }
 
+/// Columns that warp groups share, above 256 those of two blocks.
+AttentionOptions shared_columns(int64_t least, int64_t most) {
+  AttentionOptions options = beyond_a_warp(aligned_f32_options());
+  options.min_head_dim = least;
+  options.max_head_dim = most;
+  options.statistics = 0;
+  return options;
+}
+
 /// More tiles than an H200 has processors (132): blocks pass from one to the next.
 AttentionOptions many_tiles(AttentionOptions options) {
   options = small(options);
@@ -499,6 +508,21 @@ const std::vector<Kind>& kinds() {
       {"f32_hopper_forward_wide",
        [](Random& r) { return random_sdpa(r, wide_f32()); },
        {"attention forward", "of f16 pairs"}},
+      {"f32_hopper_forward_of_shared_columns",
+       [](Random& r) { return random_sdpa(r, small(shared_columns(136, 256))); },
+       {"attention forward, Hopper", "columns in 2 parts"}},
+      {"f32_hopper_forward_of_shared_columns_packed",
+       [](Random& r) { return random_sdpa(r, packed(shared_columns(136, 256))); },
+       {"attention forward, Hopper", "columns in 2 parts"}},
+      {"f32_hopper_forward_by_two_blocks",
+       [](Random& r) { return random_sdpa(r, small(shared_columns(264, 512))); },
+       {"attention forward, Hopper", "columns in 4 parts"}},
+      {"f32_hopper_forward_by_two_blocks_padded",
+       [](Random& r) { return random_sdpa(r, padded(shared_columns(264, 512))); },
+       {"attention forward, Hopper", "columns in 4 parts"}},
+      {"f32_hopper_forward_by_two_blocks_many_tiles",
+       [](Random& r) { return random_sdpa(r, many_tiles(shared_columns(264, 512))); },
+       {"attention forward, Hopper", "columns in 4 parts"}},
       {"general_forward_packed",
        [](Random& r) { return random_sdpa(r, packed(gpu_options())); },
        {"attention forward", "general"}},

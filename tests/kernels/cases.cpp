@@ -22,38 +22,14 @@ namespace {
 
 constexpr int64_t kBatch = 2, kHeads = 8;
 
-constexpr const char* kFeatureNames[] = {"causal",
-                                         "window",
-                                         "soft_cap",
-                                         "bias",
-                                         "wide_bias",
-                                         "row_bias",
-                                         "boolean_mask",
-                                         "alibi",
-                                         "philox",
-                                         "threefry",
-                                         "dropout_mask",
-                                         "block_mask",
-                                         "paged",
-                                         "ring",
-                                         "i8_codes",
-                                         "i4_codes",
-                                         "f8_codes",
-                                         "unaligned",
-                                         "log2",
-                                         "negative_scale",
-                                         "sink",
-                                         "statistics",
-                                         "stats_gradient",
-                                         "lengths",
-                                         "ragged",
-                                         "deterministic",
-                                         "wide_results",
-                                         "scores",
-                                         "weights",
-                                         "rope_halves",
-                                         "rope_interleaved",
-                                         "rope_leading"};
+constexpr const char* kFeatureNames[] = {
+    "causal",       "window",           "soft_cap",       "bias",         "wide_bias",
+    "row_bias",     "boolean_mask",     "alibi",          "philox",       "threefry",
+    "dropout_mask", "block_mask",       "paged",          "ring",         "i8_codes",
+    "i4_codes",     "f8_codes",         "unaligned",      "log2",         "negative_scale",
+    "sink",         "statistics",       "stats_gradient", "output_alone", "lengths",
+    "ragged",       "deterministic",    "wide_results",   "scores",       "weights",
+    "rope_halves",  "rope_interleaved", "rope_leading"};
 
 /// Adds operands to a problem, and features that are made of some.
 class Builder {
@@ -235,6 +211,9 @@ void Builder::add(Feature feature) {
     case Feature::lengths:
       structure_.q_lengths = operand(DataType::i32, {kBatch, 1, 1, 1});
       structure_.kv_lengths = operand(DataType::i32, {kBatch, 1, 1, 1});
+      break;
+    case Feature::output_alone:
+      structure_.stats = problem::kAbsent;
       break;
     case Feature::stats_gradient:
     case Feature::deterministic:

@@ -34,6 +34,7 @@ enum class Feature {
   sink,
   statistics,      ///< the row maximum and sum, in the backward in place of the log-sum-exp
   stats_gradient,  ///< backward only
+  output_alone,    ///< no log-sum-exp
   lengths,
   ragged,
   deterministic,

@@ -135,6 +135,23 @@ std::vector<Case> cases() {
             DataType::f32);
     }
   }
+  // Rows of a consumer's own, shared columns, and those of two blocks; where nothing but O is
+  // wanted.
+  for (auto [qk, v] :
+       {std::pair{192, 128}, {256, 128}, {160, 160}, {256, 256}, {320, 320}, {512, 512}}) {
+    const auto add_alone = [&, qk = qk, v = v](std::vector<F> features) {
+      features.push_back(F::output_alone);
+      add(qk, v, std::move(features), 512, DataType::f32);
+    };
+    for (const auto& mask : {std::vector<F>{}, {F::causal}, {F::window}}) add_alone(mask);
+    for (F feature : {F::soft_cap, F::alibi, F::bias, F::boolean_mask, F::philox, F::threefry,
+                      F::log2, F::negative_scale, F::sink, F::lengths, F::ragged})
+      add_alone({F::causal, feature});
+    for (F lengths : {F::lengths, F::ragged}) {
+      add_alone({F::window, lengths, F::soft_cap, F::philox, F::sink});
+      if (qk <= 192) add_alone({F::window, lengths, F::bias, F::sink, F::log2});
+    }
+  }
   return all;
 }
 

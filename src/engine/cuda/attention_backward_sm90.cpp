@@ -252,7 +252,7 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   config.dropout = dropout_of(forward.dropout.kind);
   const bool drops = config.drops();
   if (is_f32(forward)) {
-    HEDDLE_TRY(check_f16_pairs("sdpa_backward", forward, sizes));
+    HEDDLE_TRY(check_f16_pairs("sdpa_backward", forward, sizes, 128));
     config.element = Element::f16;
     config.planes = 2;
     // As compiled without spills, and without a change to what has registers.

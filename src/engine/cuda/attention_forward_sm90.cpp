@@ -41,14 +41,32 @@ Status check_key_rotation(const AttentionProblem& problem) {
   return configure_rope(*key_rotation(problem)).status();
 }
 
+/// Of f32 the kernel takes at most so many columns, beside statistics fewer: a backward of wider
+/// heads is the general kernel's, which adds scores up in another order than this one does, and
+/// wants those of its own forward (kernels/notes/f32.md).
+constexpr int kMostColumnsOfPairs = 512, kMostColumnsBesideStatistics = 128;
+
+Status check_pairs(const AttentionStructure& structure, const AttentionSizes& sizes) {
+  const bool has_statistics =
+      structure.stats != kAbsent || structure.max != kAbsent || structure.sum_exp != kAbsent;
+  if (has_statistics &&
+      std::max(structure.qk_head_dim, structure.v_head_dim) > kMostColumnsBesideStatistics) {
+    return error(Code::graph_not_supported,
+                 "cuda: sdpa head_dim {} (q, k) and {} (v); in f32 the Hopper kernel writes "
+                 "statistics of at most {}",
+                 structure.qk_head_dim, structure.v_head_dim, kMostColumnsBesideStatistics);
+  }
+  return check_f16_pairs("sdpa", structure, sizes, kMostColumnsOfPairs);
+}
+
 Status check(const AttentionStructure& structure, const AttentionFacts& facts,
              const AttentionSizes& sizes) {
   AttentionStructure rotated = structure;
   rotated.q_rope.reset();
   HEDDLE_TRY(check_attention(rotated, sizes));
   // Of wide values two warp groups have some columns each. Where Q and K alone are wide, 128 rows
-  // of them are too many, and where it is f32 or rotated, others are as fast.
-  if (structure.v_head_dim <= 256 || is_f32(structure) || structure.q_rope)
+  // of them are too many, and where it is rotated, others are as fast. f32 has limits of its own.
+  if (!is_f32(structure) && (structure.v_head_dim <= 256 || structure.q_rope))
     HEDDLE_TRY(check_head_dims(rotated, "Hopper kernel"));
   HEDDLE_TRY(check_lengths(sizes, kMostRowsSm90));
   HEDDLE_TRY(rotates_queries(structure, sizes));
@@ -80,7 +98,7 @@ Status check(const AttentionStructure& structure, const AttentionFacts& facts,
     return error(Code::graph_not_supported,
                  "cuda: the Hopper kernel neither reads nor writes keep masks");
   }
-  return is_f32(structure) ? check_f16_pairs("sdpa", structure, sizes) : Status{};
+  return is_f32(structure) ? check_pairs(structure, sizes) : Status{};
 }
 
 /// Whether the score reads an operand, other than `tiled`, that `differs`.
@@ -160,6 +178,20 @@ void choose_tiles(const AttentionStructure& structure, const AttentionFacts& fac
     const bool narrow = std::max(qk, v) <= 64;
     config.tile_n = narrow || plain ? 64 : heavy ? 32 : 48;
     config.q_stages = narrow ? 2 : 1;
+    // Consumers have registers for 128 columns of O each, and rows of their own as long as 128 of
+    // them fit beside keys and values.
+    if (std::max(qk, v) > 128) {
+      config.tile_n = !plain || windowed ? 32 : config.upper_varies || qk > 192 ? 48 : 64;
+      config.stages = 1;
+    }
+    // Where columns are shared out two stages of 32 keys are 6 to 10 % faster than one of 64, and
+    // of two blocks, which wait for one another's sums in each step, 4 to 5 % slower.
+    if (v > 128 || config.shared_bytes() > kSharedLimit) {
+      config.parts = 2;
+      config.ranks = std::max(qk, v) > 256 ? 2 : 1;
+      config.tile_n = config.ranks > 1 && plain && !config.upper_varies && !windowed ? 64 : 32;
+      config.stages = 64 / config.tile_n;
+    }
   } else if (std::max(qk, v) <= 64) {
     // Up to 512 keys a causal mask leaves much of 192 rows unseen: 128 rows are 10 % faster there.
     config.consumers = plain && !(config.upper_varies && facts.keys <= Keys::to_512) ? 3 : 2;
@@ -318,8 +350,9 @@ Result<ForwardSm90Config> kernel_config(const AttentionStructure& structure,
 void order_tiles(const AttentionSizes& sizes, ForwardSm90Config& config) {
   // Full masks make tiles of one length, which a fixed order deals out as well and needs no
   // counter.
-  config.dynamic = config.upper_varies || config.lower_varies || config.lengths;
-  if (config.dynamic) {
+  const bool vary = config.upper_varies || config.lower_varies || config.lengths;
+  config.dynamic = vary && config.ranks == 1;
+  if (vary) {
     // Blocks at work on neighbouring rows of a head walk its keys together: the fewer rows a head
     // has in flight, the tighter, so long rows want many heads (64 against 8: +7 to 13 %, d 128 and
     // 256). Short rows end up in L2 anyway, and 16 MiB of keys and values there is best.

@@ -301,17 +301,21 @@ Result<Lowering> lower_with_rotated_keys(const AttentionProblem& given, const Ta
   planned.aligned = problem::tensors_of(structure);
   if (config.tiled_operand != kAbsent)
     planned.aligned.push_back({config.tiled_operand, "what the score reads"});
-  planned.launch = {.grid_x = static_cast<unsigned>(
-                        std::min<int64_t>(int64_t{config.blocks} * target.processors, tiles)),
+  const int64_t clusters = int64_t{config.blocks} * target.processors / config.ranks;
+  planned.launch = {.grid_x = static_cast<unsigned>(std::min(clusters, tiles) * config.ranks),
                     .threads = static_cast<unsigned>(config.threads()),
                     .shared_bytes = static_cast<unsigned>(config.shared_bytes()),
-                    .overlaps_predecessor = structure.q_rope.has_value()};
+                    .overlaps_predecessor = structure.q_rope.has_value(),
+                    .cluster = static_cast<unsigned>(config.ranks)};
   lowering.description =
       fmt::format("attention forward{}{}, Hopper kernel{}, {} x {} tiles{}{}, {}",
                   structure.q_rope ? " of rotated queries" : "", planned.keys ? " and keys" : "",
                   config.tiled_operand != kAbsent ? " with score tiles" : "", config.tile_m(),
                   config.tile_n, config.planes > 1 ? " of f16 pairs" : "",
-                  config.parts > 1 ? ", O in parts" : "", target.architecture);
+                  config.shares_dots() ? fmt::format(", columns in {} parts", config.shares())
+                  : config.parts > 1   ? ", O in parts"
+                                       : "",
+                  target.architecture);
   lowering.workspace_bytes = planned.workspace.bytes;
   lowering.launches = std::make_shared<const ForwardSm90Launches>(std::move(planned));
   return lowering;

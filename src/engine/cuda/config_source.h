@@ -30,6 +30,7 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("tile_n", c.tile_n);
   visit("consumers", c.consumers);
   visit("parts", c.parts);
+  visit("ranks", c.ranks);
   visit("blocks", c.blocks);
   visit("stages", c.stages);
   visit("q_stages", c.q_stages);

@@ -9,7 +9,6 @@
 namespace heddle::engine::cuda {
 namespace {
 
-constexpr int kMaxHeadDim = 128;
 constexpr int64_t kMostOperands = std::size(sm90::PairsArguments{}.tensors);
 /// A layer of the grid is of one operand and one batch entry.
 constexpr int64_t kMaxBatch = kMostBlocksAcross / kMostOperands;
@@ -34,12 +33,12 @@ KernelUnit f16_pairs_unit() {
 }  // namespace
 
 Status check_f16_pairs(const char* op, const problem::AttentionStructure& structure,
-                       const problem::AttentionSizes& sizes) {
-  if (std::max(structure.qk_head_dim, structure.v_head_dim) > kMaxHeadDim) {
+                       const problem::AttentionSizes& sizes, int most_columns) {
+  if (std::max(structure.qk_head_dim, structure.v_head_dim) > most_columns) {
     return error(Code::graph_not_supported,
                  "cuda: {} head_dim {} (q, k) and {} (v); in f32 the Hopper kernel takes at most "
                  "{}",
-                 op, structure.qk_head_dim, structure.v_head_dim, kMaxHeadDim);
+                 op, structure.qk_head_dim, structure.v_head_dim, most_columns);
   }
   if (sizes.batch > kMaxBatch) {
     return error(Code::graph_not_supported,

@@ -19,9 +19,9 @@ namespace heddle::engine::cuda {
 /// attention::ForwardParameters::fallback points to.
 inline constexpr int64_t kFallbackBytes = 256;
 
-/// Which limit of the kernels that read pairs a problem of `op` breaks.
+/// Which limit of the kernels that read pairs, of `most_columns`, a problem of `op` breaks.
 Status check_f16_pairs(const char* op, const problem::AttentionStructure& structure,
-                       const problem::AttentionSizes& sizes);
+                       const problem::AttentionSizes& sizes, int most_columns);
 
 class F16PairsStep {
  public:
