@@ -383,21 +383,50 @@ TEST(ScoreSource, HidesAloneWhereItSelectsOfTheDotAndMinusInfinity) {
   EXPECT_FALSE(hides({{.op = add, .a = 0, .b = 2}}));
 }
 
-TEST(ForwardSm90Config, TakesF32AsPairsUpTo128Columns) {
-  for (int dim = 8; dim <= 136; dim += 8) {
-    AttentionProblem problem = dense(1, 4, 4, 777, dim);
-    make_f32(problem);
-    const auto config = configure_forward_sm90(problem);
-    if (dim > 128) {
-      EXPECT_EQ(
-          config.status().message(),
-          "cuda: sdpa head_dim 136 (q, k) and 136 (v); in f32 the Hopper kernel takes at most "
-          "128");
-      continue;
+// A share's columns are within the plane's, whose boxes end at 64: beyond them lies the other
+// plane.
+void expect_whole_shares(const ForwardSm90Config& config, int columns) {
+  const int share = config.share_of(columns), end = config.shares() * share;
+  EXPECT_EQ(share % 16, 0);
+  EXPECT_GE(end, columns);
+  EXPECT_LE(end, (columns + 63) / 64 * 64);
+}
+
+TEST(ForwardSm90Config, TakesF32AsPairsUpTo512Columns) {
+  for (int qk = 8; qk <= 512; qk += 8) {
+    for (int v : {8, 64, 128, 136, 256, 264, 512, qk}) {
+      SCOPED_TRACE(fmt::format("{}, {}", qk, v));
+      AttentionProblem problem = forward_of(
+          {.dtype = DataType::f32, .qk_dim = qk, .v_dim = v, .features = {Feature::output_alone}});
+      const auto config = configure_forward_sm90(problem);
+      ASSERT_TRUE(config.is_ok()) << config.status().message();
+      EXPECT_EQ(config->planes, 2);
+      EXPECT_LE(config->shared_bytes(), 227 * 1024);
+      EXPECT_LE(config->part_columns(), 128) << "of O, in registers";
+      EXPECT_EQ(config->ranks > 1, std::max(qk, v) > 256);
+      if (!config->shares_dots()) continue;
+      expect_whole_shares(*config, qk);
+      expect_whole_shares(*config, v);
     }
-    ASSERT_TRUE(config.is_ok()) << dim << ": " << config.status().message();
-    EXPECT_EQ(config->planes, 2);
-    EXPECT_LE(config->shared_bytes(), 227 * 1024) << dim;
+  }
+  const AttentionProblem wider = forward_of(
+      {.dtype = DataType::f32, .qk_dim = 520, .v_dim = 512, .features = {Feature::output_alone}});
+  EXPECT_EQ(
+      configure_forward_sm90(wider).status().message(),
+      "cuda: sdpa head_dim 520 (q, k) and 512 (v); in f32 the Hopper kernel takes at most 512");
+}
+
+// Those of wider heads are for a backward that adds scores up in another order.
+TEST(ForwardSm90Config, WritesStatisticsOfF32UpTo128Columns) {
+  for (Feature feature : {Feature::causal, Feature::statistics}) {
+    const auto of = [feature](int dim) {
+      return configure_forward_sm90(
+          forward_of({.dtype = DataType::f32, .qk_dim = dim, .v_dim = dim, .features = {feature}}));
+    };
+    EXPECT_TRUE(of(128).is_ok());
+    EXPECT_EQ(of(136).status().message(),
+              "cuda: sdpa head_dim 136 (q, k) and 136 (v); in f32 the Hopper kernel writes "
+              "statistics of at most 128");
   }
 }
 

@@ -270,7 +270,7 @@ bool Case::has(Feature feature) const {
 bool Case::has_backward() const {
   return !has(Feature::paged) && !has(Feature::ring) && !has(Feature::i8_codes) &&
          !has(Feature::i4_codes) && !has(Feature::f8_codes) && !has(Feature::scores) &&
-         !has(Feature::weights);
+         !has(Feature::weights) && !has(Feature::output_alone);
 }
 
 std::vector<ScoreOp> long_functions() {

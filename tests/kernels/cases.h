@@ -58,7 +58,8 @@ struct Case {
   bool of_distance = false;
 
   bool has(Feature feature) const;
-  /// Whether an attention with its features has a backward: caches have none.
+  /// Whether an attention with its features has a backward: of caches, and of O alone, there is
+  /// none.
   bool has_backward() const;
 };
 
