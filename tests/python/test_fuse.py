@@ -333,7 +333,7 @@ def test_symbolic_dims_are_exported_as_written(caplog):
 
 
 PARTITIONED = '''
-import heddle.jax, inspect, jax, jax.numpy as jnp
+import heddle.jax, inspect, jax, jax.numpy as jnp, warnings
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 import numpy as np
 from test_fuse import attend, qkv, close, calls
@@ -371,6 +371,17 @@ local = jax.jit(shard_map(fused, **specs))
 assert calls(local, q, k, v) == 1
 close(local(q, k, v), attend(q, k, v))
 assert "all-gather" not in local.lower(q, k, v).compile().as_text()
+def turned(x):
+    return jax.lax.ppermute(x, "data", [(0, 1), (1, 0)])
+for name, exchange in [("psum", lambda x: jax.lax.psum(x, "data")), ("ppermute", turned),
+                       ("ppermute", lambda x: jax.lax.map(turned, x)), ("axis_index", lambda x: x + jax.lax.axis_index("data"))]:
+    def program(q, k, v):
+        return exchange(attend(q, k, v))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        result = jax.jit(shard_map(heddle.jax.fuse(program), **specs))(q, k, v)
+    assert len(told) == 1 and f"a collective, {name} over the mesh axis 'data'; it runs as written" in str(told[0].message), told
+    close(result, jax.jit(shard_map(program, **specs))(q, k, v))
 '''
 
 

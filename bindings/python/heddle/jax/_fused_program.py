@@ -23,9 +23,15 @@ def bind(flat, values, name):
         raise NotImplementedError(f"heddle.jax.fuse({name}) does not follow which mesh axes a value varies over: inside "
                                   "of jax.shard_map it needs jax.shard_map(..., check_vma=False).")
     closed = jax.make_jaxpr(flat)(*values)
-    if _holds_shard_map(closed.jaxpr):
+    if any(_is_cut_over_devices(equation) for equation in _equations(closed.jaxpr)):
         raise NotImplementedError(f"heddle.jax.fuse({name}) works on the program of one device, and this one holds a "
                                   "jax.shard_map: put fuse inside, jax.shard_map(heddle.jax.fuse(f), ..., check_vma=False).")
+    if exchange := next(filter(_mesh_axes, _equations(closed.jaxpr)), None):
+        axes = ", ".join(map(repr, _mesh_axes(exchange)))
+        warnings.warn(f"heddle.jax.fuse: {name} works on the program of one device, and this one has a collective, "
+                      f"{exchange.primitive.name} over the mesh axis {axes}; it runs as written. Put fuse around the attention "
+                      "alone, and the collective outside of it.", stacklevel=4)
+        return flat(*values)
     if closed.effects:
         warnings.warn(f"heddle.jax.fuse: {name} has side effects ({', '.join(sorted(map(str, closed.effects)))}), "
                       "which a fused program cannot carry; it runs as written.", stacklevel=4)
@@ -34,15 +40,24 @@ def bind(flat, values, name):
     return fused_program.bind(*constants, *values, program=program, name=name)
 
 
-def _holds_shard_map(jaxpr):
-    """Whether a jaxpr, or one that its equations hold, cuts its work over a mesh of several devices."""
+def _equations(jaxpr):
+    """Those of a jaxpr, and of the jaxprs that they hold."""
     for equation in jaxpr.eqns:
-        if equation.primitive.name == "shard_map" and equation.params["mesh"].size > 1:
-            return True
+        yield equation
         for inner in jax.tree_util.tree_leaves(list(equation.params.values()), is_leaf=_is_jaxpr):
-            if _is_jaxpr(inner) and _holds_shard_map(inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner):
-                return True
-    return False
+            if _is_jaxpr(inner):
+                yield from _equations(inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner)
+
+
+def _is_cut_over_devices(equation):
+    return equation.primitive.name == "shard_map" and equation.params["mesh"].size > 1
+
+
+def _mesh_axes(equation):
+    """The named axes of a mesh over which an equation is computed: by all devices along these together."""
+    axes = equation.params.get("axes", equation.params.get("axis_name"))
+    axes = axes if isinstance(axes, tuple) else (axes,)
+    return [axis for axis in axes if isinstance(axis, str)]
 
 
 def _is_jaxpr(value):
