@@ -104,6 +104,9 @@ constexpr Advice kAdvice[] = {
     {"taken from a log-sum-exp",
      "Take the weights by jax.nn.softmax (return_residual makes them of the residual), or ask "
      "heddle.jax.attention for both, by return_lse."},
+    {"alone or among others",
+     "Of exponentials that are put together block by block take off the largest score so far, "
+     "jnp.maximum(before, scores.max(-1)), and leave their gradient to a program without blocks."},
     {"no product of these weights",
      "If this is attention, keep the softmax and its product with V in one function."},
     {"not kept for the loop",

@@ -72,6 +72,9 @@ class Writer {
       HEDDLE_ASSIGN(Instruction * value,
                     hlo::make_get_tuple_element(made, static_cast<int64_t>(i)));
       values.push_back(value);
+      if (const auto& taken_off = plan.results[i].taken_off) {
+        HEDDLE_ASSIGN(value, less(plan.results[i], value, values[i - 1], *taken_off));
+      }
       if (plan.results[i].target) HEDDLE_TRY(replace(plan, i, value, wholes));
     }
     for (const FactorGradient& gradient : plan.factor_gradients)
@@ -190,6 +193,20 @@ class Writer {
     HEDDLE_ASSIGN(x, reordered(elements_, {x, labels}, axes.canonical()));
     return hlo::make_reshape(x, {elements_.size(axes.batch), elements_.size(axes.rows),
                                  elements_.size(axes.heads), elements_.size(axes.columns)});
+  }
+
+  /// `sum` of a row's exponentials, less `maximum`, as that of the same less `taken_off`. Of a row
+  /// that sees no key it stays 0, its maximum being -inf, unless all that is taken off is that.
+  Result<Instruction*> less(const CallResult& result, Instruction* sum, Instruction* maximum,
+                            const Element& taken_off) {
+    const Index labels = result.axes.canonical();
+    Instruction* x = instructions_.at(taken_off.x);
+    HEDDLE_ASSIGN(x, reordered(elements_, {x, flat(taken_off.at)}, labels));
+    HEDDLE_ASSIGN(maximum, reordered(elements_, {maximum, labels}, labels));
+    HEDDLE_ASSIGN(sum, reordered(elements_, {sum, labels}, labels));
+    HEDDLE_ASSIGN(x, hlo::make_binary(hlo::Opcode::subtract, maximum, x));
+    HEDDLE_ASSIGN(x, hlo::make_unary(hlo::Opcode::exponential, x));
+    return hlo::make_binary(hlo::Opcode::multiply, sum, x);
   }
 
   /// `number`: of the plan's result that `value` is.

@@ -51,6 +51,8 @@ struct Match {
   bool adds_fills_in_half = false;
   ScoreBits bits;
   std::vector<Output> outputs;
+  /// Of a part: what is taken off its scores where that is not their maximum, but no less.
+  std::optional<Element> taken_off;
 
   bool holds_narrow_scores() const { return bits.fewest <= 16; }
 

@@ -117,28 +117,37 @@ Match match_of(Elements& elements, const Algebra& algebra, const Region& region,
 }
 
 /// The exponentials times values, of which the row's maximum and the sum of its exponentials say
-/// what part of a larger softmax they are. Nothing if the program has these in another form.
-std::optional<Match> match_part(Algebra& algebra, Elements& elements, Region& region,
-                                const Softmax& softmax) {
-  const auto maximum = region.maximum_taken_off();
+/// what part of a larger softmax they are. What is taken off the scores may be larger than the
+/// maximum: then the sum is that much smaller, and what it is a factor of. Fails with a
+/// reason if the program has these in another form.
+Result<Match> match_part(Algebra& algebra, Elements& elements, Region& region,
+                         const Softmax& softmax) {
+  const auto taken_off = region.taken_off();
+  if (!taken_off)
+    return error(Code::graph_not_supported,
+                 "nothing is taken off their scores that is known to be the largest of each row, "
+                 "alone or among others");
   const int home = region.home();
   // A number of all scores, of which a call is not told, is in the maximum, too.
-  if (!maximum || softmax.sink || softmax.score.mask.shift != 0 || region.anchor().frame != home ||
-      maximum->frame != home)
-    return std::nullopt;
-  const Poly taken_off = algebra.function(
-      hlo::Opcode::divide, algebra.function(hlo::Opcode::exponential, algebra.element(*maximum)));
+  if (softmax.sink || softmax.score.mask.shift != 0 || region.anchor().frame != home ||
+      taken_off->number.frame != home || taken_off->maximum.frame != home)
+    return error(Code::graph_not_supported, "their maximum is not that of a call's scores");
+  const Poly factor = algebra.exponential(algebra.scale(region.value(taken_off->number), -1), {},
+                                          [](const Monomial&) { return false; });
   const auto is_times_taken_off = [&](const Poly& value, const Poly& of) {
-    return algebra.ratio(value, algebra.multiply(of, taken_off)) == 1.0;
+    return algebra.ratio(value, algebra.multiply(of, factor)) == 1.0;
   };
   // Nor is it told of numbers of a row, which then stand beside the maximum here.
-  if (!is_times_taken_off(region.value(region.anchor()), softmax.weight)) return std::nullopt;
+  if (!is_times_taken_off(region.value(region.anchor()), softmax.weight))
+    return error(Code::graph_not_supported,
+                 "all scores of a row have a number besides, which a call is not told");
   const std::vector<const Member*> members = region.members(home);
   const auto sum = std::find_if(members.begin(), members.end(), [&](const Member* member) {
     return member->kind == Kind::derived && is_sum(elements, home, member->place.x) &&
            is_times_taken_off(region.value(member->place), softmax.total);
   });
-  if (sum == members.end()) return std::nullopt;
+  if (sum == members.end())
+    return error(Code::graph_not_supported, "nothing adds up these exponentials as they are");
   for (const Member* member : members) {
     if (member->kind != Kind::derived || !is_contraction(elements, home, member->place.x)) continue;
     const Poly value = region.value(member->place);
@@ -146,7 +155,9 @@ std::optional<Match> match_part(Algebra& algebra, Elements& elements, Region& re
     for (const Power& p : value[0].factors) {
       if (p.exponent != 1 || algebra.at(p.atom).kind != AtomKind::sum) continue;
       const auto values = values_of(algebra, softmax, flat(region.anchor().at), p.atom);
-      const bool is_plain = values && !values->keep && values->of_keys.empty();
+      // Values made of the row's maximum could not be there before the call that gives it.
+      const bool is_plain = values && !values->keep && values->of_keys.empty() &&
+                            !region.depends_on_scores(values->v);
       if (!is_plain ||
           !is_times_taken_off(
               value, algebra.sum(softmax.score.keys,
@@ -154,12 +165,14 @@ std::optional<Match> match_part(Algebra& algebra, Elements& elements, Region& re
         continue;
       Match match = match_of(elements, algebra, region, softmax, values->v);
       match.factors.of_rows = {{(*sum)->place, false}};
-      match.outputs = {
-          {Role::o, member->place}, {Role::max, *maximum}, {Role::sum_exp, (*sum)->place}};
+      match.outputs = {{Role::o, member->place},
+                       {Role::max, taken_off->maximum},
+                       {Role::sum_exp, (*sum)->place}};
+      if (!(taken_off->number == taken_off->maximum)) match.taken_off = taken_off->number;
       return match;
     }
   }
-  return std::nullopt;
+  return error(Code::graph_not_supported, "they are not multiplied by values as they are");
 }
 
 }  // namespace
@@ -170,6 +183,7 @@ Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region
   const Poly cells = visible_cells(algebra, softmax.score.mask);
   const Index axes = flat(region.anchor().at);
   std::string reason = "no product of these weights with values was found";
+  bool is_normalised = true;  // as far as the reason goes
   for (const Member* member : region.members(region.home())) {
     if (member->kind != Kind::derived) continue;
     const Instruction* x = member->place.x;
@@ -195,13 +209,17 @@ Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region
       if (masked_again) factor = multiple_of(cells);
       if (!factor) {
         if (value.size() == 1 &&
-            !algebra.ratio(value, algebra.multiply(
-                                      algebra.multiply({{1, {{p.atom, 1}}}}, normaliser), of_rows)))
+            !algebra.ratio(
+                value,
+                algebra.multiply(algebra.multiply({{1, {{p.atom, 1}}}}, normaliser), of_rows))) {
+          is_normalised = false;
           reason = fmt::format("the weights summed in %{} are not normalised by their own sum",
                                x->name());
+        }
         continue;
       }
       if (!region.holds_without_keys(member->place)) {
+        is_normalised = true;
         reason = fmt::format("rows that see no key are not 0 in %{}", x->name());
         continue;
       }
@@ -215,7 +233,9 @@ Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region
       return match;
     }
   }
-  if (auto part = match_part(algebra, elements, region, softmax)) return std::move(*part);
+  auto part = match_part(algebra, elements, region, softmax);
+  if (part) return part;
+  if (!is_normalised) reason += ", and no part of a softmax: " + part.status().message();
   return Status(Code::graph_not_supported, reason);
 }
 

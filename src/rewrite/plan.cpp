@@ -41,6 +41,7 @@ Result<Plan> plan_forward(Elements& elements, const Match& match, bool stats,
   if (const Output* max = match.find(Role::max)) {
     HEDDLE_ASSIGN(op.max, planner.statistic("Max", *max));
     HEDDLE_ASSIGN(op.sum_exp, planner.statistic("Sum_exp", *match.find(Role::sum_exp)));
+    planner.plan().results.back().taken_off = match.taken_off;
   } else if (stats && planner.needs_sum_apart()) {
     op.max = planner.statistic("Max");
     op.sum_exp = planner.statistic("Sum_exp");

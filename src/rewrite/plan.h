@@ -83,6 +83,9 @@ struct CallResult {
   Index summed;                     // labels along which the target is the sum of the call's result
   /// From the output as found to the target: the same elements, moved or rounded.
   std::vector<Element> chain;
+  /// Of a sum of exponentials: what these have taken off where that is not the maximum that the
+  /// result before it is.
+  std::optional<Element> taken_off;
   /// Of O and dV: a row that sees no key, to the call without weights, weighs all keys alike.
   bool adds_fully_masked_rows = false;
 };

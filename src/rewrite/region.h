@@ -36,6 +36,12 @@ struct ScoreBits {
   int64_t product = 0;  // of queries and keys
 };
 
+/// A number of each row, and the largest of its scores: that number itself, or one of those that it
+/// is the maximum of.
+struct TakenOff {
+  Element number, maximum;
+};
+
 class Region {
  public:
   /// Around `exponential` of `frame` (a forward iteration when a loop reads it back: then `home`,
@@ -73,9 +79,9 @@ class Region {
   /// Whether the largest exponential of each row that sees a key is 1, as its maximum is taken off.
   bool sees_largest_weight();
 
-  /// The maximum over its keys that the program takes off each row's scores, all of them and as
-  /// they are; nothing if it takes off something else.
-  std::optional<Element> maximum_taken_off();
+  /// What the program takes off each row's scores, and the maximum of these, all of them and as
+  /// they are, which is no larger; nothing if it takes off something else.
+  std::optional<TakenOff> taken_off();
 
   /// Whether the program adds a mask's fill to scores in 16 bits: of a row that it hides whole
   /// others are left than in f32.
@@ -132,6 +138,11 @@ class Region {
   bool shows_all_weights(const Element& select);
   /// Whether the softmax's exponentials go into it.
   bool is_made_of_weights(const Element& element) const;
+  /// Whether it is the maximum over the keys of `scores`, all of them.
+  bool is_largest_of(const Element& maximum, const Element& scores);
+  /// That maximum where `number` is it, or the maximum of it and of others besides, perhaps with
+  /// something in the place of the -inf of a row that sees no key.
+  std::optional<Element> largest_in(const Element& number, const Element& scores, int levels);
   /// What stands where a maximum has, in rows that see no key, something in its stead.
   std::optional<Element> behind_stand_in(const Element& maximum);
   /// What a reduction over the keys, and all of them, reads, in the labels of the matrix.

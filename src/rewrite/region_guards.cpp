@@ -21,6 +21,8 @@ namespace {
 
 // A guard of what is guarded already, and comparisons of such.
 constexpr int kMaxGuards = 8;
+// What a row's number is the maximum of, maxima of maxima taken apart.
+constexpr int kMaxMaxima = 8;
 
 bool compares(double a, std::string_view direction, double b) {
   if (direction == "EQ") return a == b;
@@ -57,18 +59,35 @@ bool Region::sees_largest_weight() {
   return *sees_largest_weight_;
 }
 
-std::optional<Element> Region::maximum_taken_off() {
-  const Element shifted = operand_of(elements_, anchor_, 0);
-  if (!shifted.x->is(Opcode::subtract)) return std::nullopt;
-  Element maximum = operand_of(elements_, shifted, 1);
+bool Region::is_largest_of(const Element& maximum, const Element& scores) {
   // Another start than -inf is a row's maximum where its scores are lower.
   if (!is_maximum(elements_, maximum.frame, maximum.x) ||
       !std::isinf(*elements_.splat(maximum.frame, maximum.x->operand(1))))
-    return std::nullopt;
-  const auto scores = reduced_over_keys(maximum.frame, maximum.x);
-  const bool is_of_them =
-      scores && scores->of_rows == maximum.at && operand_of(elements_, shifted, 0) == scores->read;
-  return is_of_them ? std::optional(std::move(maximum)) : std::nullopt;
+    return false;
+  const auto over_keys = reduced_over_keys(maximum.frame, maximum.x);
+  return over_keys && over_keys->of_rows == maximum.at && over_keys->read == scores;
+}
+
+std::optional<TakenOff> Region::taken_off() {
+  const Element shifted = operand_of(elements_, anchor_, 0);
+  if (!shifted.x->is(Opcode::subtract)) return std::nullopt;
+  Element number = operand_of(elements_, shifted, 1);
+  auto maximum = largest_in(number, operand_of(elements_, shifted, 0), kMaxMaxima);
+  return maximum ? std::optional(TakenOff{std::move(number), std::move(*maximum)}) : std::nullopt;
+}
+
+std::optional<Element> Region::largest_in(const Element& number, const Element& scores,
+                                          int levels) {
+  if (is_largest_of(number, scores)) return number;
+  if (levels == 0) return std::nullopt;
+  if (number.x->is(Opcode::maximum))
+    for (int i : {0, 1}) {
+      auto found = largest_in(operand_of(elements_, number, i), scores, levels - 1);
+      // Beside others of the same scores, which are computed for these anyway, nothing is saved.
+      if (found && !depends_on_scores(operand_of(elements_, number, 1 - i))) return found;
+    }
+  const auto behind = behind_stand_in(number);
+  return behind ? largest_in(*behind, scores, levels - 1) : std::nullopt;
 }
 
 bool Region::holds_fills() {

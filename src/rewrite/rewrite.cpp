@@ -205,6 +205,7 @@ class Rewriter {
       if (plan->forward >= 0 && plans_[plan->forward]) add(*plans_[plan->forward]);
       for (const CallResult& result : plan->results) {
         for (const WeightFactor& factor : result.times) needs.push_back(factor.place.x);
+        if (result.taken_off) needs.push_back(result.taken_off->x);
       }
       for (const FactorGradient& gradient : plan->factor_gradients)
         for (const WeightFactor& factor : gradient.times) needs.push_back(factor.place.x);

@@ -154,12 +154,6 @@ def a_part_less_the_maximum_of_other_scores(*x):
     return taken_off(lambda s: (1.5 * s).max(-1, keepdims=True))(*x)
 
 
-@trap(two_parts)
-def a_part_less_the_maximum_so_far(q, k, v, k2, v2, first, second):
-    before = jnp.where(second, scores(q, k2), LOWEST).max(-1, keepdims=True)
-    return part(scores(q, k), v, lambda s: jnp.maximum(before, s.max(-1, keepdims=True)))
-
-
 # Of numbers that all scores of a row have a softmax knows nothing, but its maximum does.
 
 @trap(lambda r: [*two_parts(r), 40 * normal(r, Q, 1)])
