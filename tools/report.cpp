@@ -113,6 +113,8 @@ constexpr Advice kAdvice[] = {
      "Put jax.checkpoint around the layer, so that its backward has all it needs."},
     {"needed elsewhere too",
      "If the weights are wanted for inspection only, leave them out of the training step."},
+    {"something else reads the weights",
+     "If the weights are wanted for inspection only, leave them out of the training step."},
     {"calls give those of up to", "Stop the gradient by some of them (jax.lax.stop_gradient)."},
     {"to a backward outside of it",
      "Put jax.checkpoint around the branch, so that its backward has all it needs."},

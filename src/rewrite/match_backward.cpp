@@ -468,9 +468,34 @@ class Backward {
             return core;
         }
     }
-    reason = fmt::format(
-        "%{} is not the gradient P * (dP - rowsum(P * dP)) of this softmax's scores", x->name());
+    const Instruction* more = beside_product(direct, *d);
+    reason = more
+                 ? fmt::format(
+                       "the gradient of these weights is not of one product of dO and V alone, "
+                       "but of %{} too: something else reads the weights",
+                       more->name())
+                 : fmt::format(
+                       "%{} is not the gradient P * (dP - rowsum(P * dP)) of this softmax's scores",
+                       x->name());
     return std::nullopt;
+  }
+
+  /// What a term of the weights' gradient is made of that is no multiple of `product`; null if
+  /// there is no such term, or nothing of it is the program's.
+  const Instruction* beside_product(const Poly& gradient, AtomId product) const {
+    const auto& of_mask = softmax_.score.mask.indicators;
+    for (const Monomial& m : gradient) {
+      if (std::any_of(m.factors.begin(), m.factors.end(),
+                      [&](const Power& p) { return p.atom == product; }))
+        continue;
+      for (const Power& p : m.factors) {
+        const Atom& atom = algebra_.at(p.atom);
+        if ((atom.kind == AtomKind::element || atom.kind == AtomKind::indicator) &&
+            std::find(of_mask.begin(), of_mask.end(), p.atom) == of_mask.end())
+          return atom.element.x;
+      }
+    }
+    return nullptr;
   }
 
   /// dO V^T, the gradient of a weight but for what it is multiplied by after the softmax.

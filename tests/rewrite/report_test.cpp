@@ -103,6 +103,13 @@ TEST(Report, NamesWhatNeedsTheWeights) {
   EXPECT_NE(reason().find("(%div.7, model.py:14), so"), std::string::npos) << reason();
 }
 
+TEST(Report, NamesWhatElseReadsTheWeightsOfAGradient) {
+  const Rewritten programs = rewritten(program_text("forms/scan_keeping_weights"));
+  EXPECT_NE(programs.reasons().find("but of %eq.8 too: something else reads the weights"),
+            std::string::npos)
+      << programs.reasons();
+}
+
 TEST(Report, NamesThePartOfTheWeightsThatIsMultiplied) {
   const Rewritten programs = rewritten(program_text("forms/values_of_parts_of_the_keys"));
   EXPECT_NE(programs.reasons().find("values are multiplied by parts of the weights (%slice"),
