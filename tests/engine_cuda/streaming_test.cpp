@@ -172,6 +172,15 @@ TEST(RopeConfig, RefusesInWords) {
   const problem::OperandId offsets = p.structure.type(p.structure.x).storage.offsets();
   p.sizes.layout(offsets).strides = {2, 2, 2, 2};
   expect_says(configure_rope({p}), "ragged offset has dims");
+  p = good;
+  const int64_t batch = p.sizes.layout(p.structure.x).dims[0];
+  ASSERT_GT(batch, 1);
+  const auto lengths = static_cast<problem::OperandId>(p.structure.operands.size());
+  p.structure.operands.push_back({DataType::i32});
+  p.sizes.layouts.push_back({{batch, 1, 1, 1}, {1, 1, 1, 1}});
+  EXPECT_TRUE(configure_rope({.rope = p, .lengths = lengths}).is_ok());
+  p.sizes.layout(lengths).strides[0] = 2;
+  expect_says(configure_rope({.rope = p, .lengths = lengths}), "seq_len has dims");
   // An offset may be passed by value, positions of rows may not.
   p = good;
   p.structure.type(p.structure.rope.positions).on_host = true;

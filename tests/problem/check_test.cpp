@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
 #include <functional>
 #include <limits>
 
@@ -50,6 +51,11 @@ TEST(Check, OfAnAttention) {
         [](auto& p) { p.sizes.layouts[3].strides[2] = 0; }},
        {"5 operands but 4 layouts", [](auto& p) { p.sizes.layouts.pop_back(); }},
        {"1 key bounds but 0 bound constants", [](auto& p) { p.sizes.bound_constants.clear(); }},
+       {"bound constant 1152921504606846977 is beyond 2^60",
+        [](auto& p) { p.sizes.bound_constants[0] = (int64_t{1} << 60) + 1; }},
+       // Its magnitude is itself.
+       {"bound constant -9223372036854775808 is beyond 2^60",
+        [](auto& p) { p.sizes.bound_constants[0] = INT64_MIN; }},
        {"no node 3 for its root", [](auto& p) { p.structure.score.root = 3; }},
        {"only derivatives may", [](auto& p) { p.structure.score.nodes[0].op = ScoreOp::gradient; }},
        {"stats is bf16, but must be f32",
@@ -276,6 +282,10 @@ TEST(Check, OfACacheAppend) {
        {"rotated q has dims [3, 2, 2, 7]", [](auto& p) { p.sizes.layouts[9].dims[3] = 7; }},
        {"q_epsilon is -1", [](auto& p) { p.sizes.q_epsilon = -1; }},
        {"length is -1, but must be from 0", [](auto& p) { p.sizes.length = -1; }},
+       {"total_offset is 2147483648, but must have 32 bits",
+        [](auto& p) { p.sizes.total_offset = int64_t{1} << 31; }},
+       {"total_offset is -9223372036854775808, but must have 32 bits",
+        [](auto& p) { p.sizes.total_offset = INT64_MIN; }},
        {"positions is operand 44, of only 10", [](auto& p) { p.structure.positions = 44; }},
        {"the cache of v with dims [3, 1, 4, 8] and strides [32, 0, 0, 1] would be written on top",
         [](auto& p) { p.sizes.layouts[4].strides[2] = 0; }}});
