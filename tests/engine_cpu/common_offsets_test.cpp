@@ -21,7 +21,9 @@ struct Case {
   const char* name;
   DataType dtype;
   double o, d_q, d_k;  ///< relative errors allowed
-  bool causal = false, sink = false, of_stats = false, half_hidden = false;
+  bool causal = false;
+  double sink = -INFINITY;
+  bool of_stats = false, half_hidden = false;
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -58,9 +60,9 @@ class CommonOffsets : public ::testing::TestWithParam<Case> {
     forward.v = rows("v", kKeys, 3);
     forward.attention.attn_scale = 1 / std::sqrt(double{kColumns});
     if (c.causal) forward.attention.right_bound = 0;
-    if (c.sink) {
+    if (c.sink > -INFINITY) {
       forward.attention.sink = made("sink", DataType::f32, {1, kHeads, 1, 1});
-      for (int64_t h = 0; h < kHeads; ++h) program_.set(forward.attention.sink, 4, 0, h);
+      for (int64_t h = 0; h < kHeads; ++h) program_.set(forward.attention.sink, c.sink, 0, h);
     }
     if (c.half_hidden) {
       // Keys that nobody sees may hold anything.
@@ -133,6 +135,7 @@ TEST_P(CommonOffsets, LeaveGradientsExact) {
 
 // Left as it is, the sum of a row's score gradients moves dQ by 1.6e-4 in f32, by 2.8 in bf16.
 // With O summed key by key f32 rows of O are 2e-7 away.
+constexpr double kNoSink = -INFINITY, kSink = 4;
 constexpr DataType kSingle = DataType::f32, kHalf = DataType::bf16;
 INSTANTIATE_TEST_SUITE_P(
     Programs, CommonOffsets,
@@ -140,12 +143,14 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"bf16", kHalf, 4e-3, 2e-2, 3e-2},
                       Case{"f32_causal", kSingle, 1.2e-7, 5e-6, 1e-6, true},
                       Case{"bf16_causal", kHalf, 4e-3, 2e-2, 3e-2, true},
-                      Case{"f32_sink", kSingle, 1.2e-7, 5e-6, 1e-6, false, true},
-                      Case{"bf16_sink", kHalf, 4e-3, 2e-2, 3e-2, false, true},
-                      Case{"f32_of_stats", kSingle, 1.2e-7, 5e-6, 1e-6, false, false, true},
-                      Case{"bf16_of_stats", kHalf, 4e-3, 2e-2, 3e-2, false, false, true},
-                      Case{"bf16_all", kHalf, 4e-3, 2e-2, 3e-2, true, true, true},
-                      Case{"f32_half_hidden", kSingle, 1.2e-7, 5e-6, 1e-6, false, false, false,
+                      Case{"f32_sink", kSingle, 1.2e-7, 5e-6, 1e-6, false, kSink},
+                      Case{"bf16_sink", kHalf, 4e-3, 2e-2, 3e-2, false, kSink},
+                      Case{"f32_of_stats", kSingle, 1.2e-7, 5e-6, 1e-6, false, kNoSink, true},
+                      Case{"bf16_of_stats", kHalf, 4e-3, 2e-2, 3e-2, false, kNoSink, true},
+                      Case{"bf16_all", kHalf, 4e-3, 2e-2, 3e-2, true, kSink, true},
+                      // All but some 1e-6 of a row's weight is the sink's.
+                      Case{"f32_large_sink_of_stats", kSingle, 1e-6, 5e-6, 1e-6, false, 20, true},
+                      Case{"f32_half_hidden", kSingle, 1.2e-7, 5e-6, 1e-6, false, kNoSink, false,
                            true}),
     [](const auto& info) { return std::string(info.param.name); });
 

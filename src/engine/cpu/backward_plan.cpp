@@ -203,6 +203,8 @@ class BackwardPlan final : public Plan {
     }
     if (knows_sums_of_rows()) {
       pass.d_s_sum = cursor.take<Real>(tasks * pass.heads * sizes_.q_length);
+      if (structure_.forward.sink != kAbsent)
+        pass.weight_sum = cursor.take<Real>(tasks * pass.heads * sizes_.q_length);
       pass.mean_key =
           cursor.take<Real>(tasks * pass.heads * divide_up(sizes_.q_length, shape.backward_rows) *
                             pass.mean_key_pitch());

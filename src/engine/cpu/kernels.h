@@ -121,6 +121,9 @@ struct BackwardPass {
   /// be multiplied by what all keys have in common (a bias, say), and come out far larger than dQ:
   /// it is taken off again. Null where that sum is not known.
   Real* d_s_sum;  ///< rowsum(dS), [chunks, batch, q_heads, q_length]
+  /// rowsum(P), likewise, where a sink has the rest of the weights; null: 1. A D that is e too
+  /// large makes the sum of dS less by rowsum(P) e, and what it should be more by P_sink e.
+  Real* weight_sum;
   /// The mean key by the weights of a tile's rows: the sum over keys of P K, then that of P,
   /// [chunks, batch, q_heads, tiles of backward_rows, mean_key_pitch()].
   Real* mean_key;

@@ -265,9 +265,15 @@ void sum_rows_and_keys(const BackwardTile& t, const TilePlace& at, Real* d_s_sum
   for (int64_t j = seen.lo; j < last; ++j) mean_key[t.q_columns] += weights[j];
 }
 
+Real sum_of(const Real* x, const ScoreCells& cells) {
+  Float sum = zero();
+  for (int64_t j = cells.first; j < cells.last; j += kLanes) sum = add(sum, load(x + j));
+  return sum_of_lanes(sum);
+}
+
 /// Where a task adds up what it has of the rows from `i0` on.
 struct QuerySums {
-  Real *d_q = nullptr, *d_s = nullptr, *mean_key = nullptr;
+  Real *d_q = nullptr, *d_s = nullptr, *weight = nullptr, *mean_key = nullptr;
 };
 
 /// False of numbers that the arithmetic does not take.
@@ -282,7 +288,8 @@ bool visit_tile(const BackwardPass& pass, const TilePlace& at, BackwardTile& t,
   convert_rows(Arithmetic(), pass, at, t);
   const bool drops = a.dropout.kind != DropoutKind::none;
   differentiate_tile<Arithmetic>(
-      pass, at, t, [&](int64_t, const ScoreCells& cells, Real* p, Real* d_s) {
+      pass, at, t, [&](int64_t r, const ScoreCells& cells, Real* p, Real* d_s) {
+        if (sums.weight) sums.weight[r] += sum_of(p, cells);
         if (!pass.d_dot.is_identity) {
           const ScoreValue d_dot = evaluate(pass.d_dot, cells, t.dots, d_s, t.scratch);
           for (int64_t j = cells.first; j < cells.last; j += kLanes)
@@ -354,12 +361,14 @@ bool run(const BackwardPass& pass, const BackwardTask& task, void* memory) {
     QuerySums sums;
     if (pass.d_q) sums.d_q = pass.d_q_sum + row * t.q_columns;
     if (pass.d_s_sum) sums.d_s = pass.d_s_sum + row, sums.mean_key = pass.mean_key + tile * pitch;
+    if (pass.weight_sum) sums.weight = pass.weight_sum + row;
     return sums;
   };
   for (int64_t h = task.first_head; pass.d_q && h < task.first_head + pass.heads; ++h) {
     const QuerySums sums = sums_of(h, 0);
     fill(sums.d_q, lengths.q * t.q_columns, 0);
     if (sums.d_s) fill(sums.d_s, lengths.q, 0), fill(sums.mean_key, row_tiles(pass) * pitch, 0);
+    if (sums.weight) fill(sums.weight, lengths.q, 0);
   }
 
   const int64_t chunk_end = smaller(a.kv_length, (task.chunk + 1) * pass.chunk_keys);
@@ -417,9 +426,11 @@ void take_off_remainder(const BackwardPass& pass, int64_t b, int64_t h, int64_t 
   const int64_t pitch = pass.mean_key_pitch();
   fill(mean, columns, 0);
   if (statistics_of(a, b, h, i).shift == -kInfinity) return;
-  Real remainder = -sum_of_d_s(pass, b, h, i), weight = 0;
+  Real remainder = -sum_of_d_s(pass, b, h, i), weight = 0, of_row = pass.weight_sum ? 0 : 1;
   for (int64_t n = 0; n < pass.chunks; ++n) {
-    remainder += pass.d_s_sum[n * heads * a.q_length + query_row(pass, b, h, i)];
+    const int64_t row = n * heads * a.q_length + query_row(pass, b, h, i);
+    remainder += pass.d_s_sum[row];
+    if (pass.weight_sum) of_row += pass.weight_sum[row];
     const Real* from =
         pass.mean_key + (n * heads * row_tiles(pass) + tile_row(pass, b, h, i)) * pitch;
     for (int64_t d = 0; d < columns; d += kLanes)
@@ -427,7 +438,7 @@ void take_off_remainder(const BackwardPass& pass, int64_t b, int64_t h, int64_t 
     weight += from[columns];
   }
   if (!(weight > 0)) return;
-  const Float factor = all(remainder / weight), most = all(kInfinity);
+  const Float factor = all(remainder * of_row / weight), most = all(kInfinity);
   for (int64_t d = 0; d < columns; d += kLanes) {
     const Float x = multiply(load(mean + d), factor);
     // Keys whose sum is beyond f32 have no mean.
