@@ -225,7 +225,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
       const int column = kSplitColumns ? kDqColumns * part : 0;
       __syncwarp();  // all lanes have read what the step before staged
       Block::template store_rows<DqTile, kDqColumns>(
-          d_q, scale * Block::kOfLog2, shared + kAt.d_q + part * kAt.d_q_bytes, thread / 32 * 16,
+          d_q, scale * Block::kOfSlope, shared + kAt.d_q + part * kAt.d_q_bytes, thread / 32 * 16,
           attention::element_pointer<T>(out, work.batch, at.head, row, column), out.stride[2],
           Block::written_queries(args, work) - row, C::kQkDim - column);
     }
@@ -239,7 +239,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
           d_v, Block::keep_scale_of(args), shared + kAt.v, warp_row, args.problem.d_v, args, work);
       ptx::barrier_sync(kConsumersBarrier, 128 * C::kConsumers);  // all have read K
       Block::template store_gradient<KTile, C::kQkDim, kQk>(
-          d_k, scale * Block::kOfLog2, shared + kAt.k, warp_row, args.problem.d_k, args, work);
+          d_k, scale * Block::kOfSlope, shared + kAt.k, warp_row, args.problem.d_k, args, work);
     }
   };
 

@@ -275,7 +275,7 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, 64, 64>, BackwardRegi
       raise_largest<Block>(args, largest);
       // Both who read this tile of Q are done: the dV group before it handed over P.
       Block::template store_gradient<QTile, C::kQkDim, kQk>(
-          d_k, Block::scale_of(args) * Block::kOfLog2, q_tile(shared, q_last.stage()), warp_row,
+          d_k, Block::scale_of(args) * Block::kOfSlope, q_tile(shared, q_last.stage()), warp_row,
           args.problem.d_k, args, work);
     }
   };

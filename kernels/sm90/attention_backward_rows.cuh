@@ -159,7 +159,7 @@ struct AttentionBackwardRows {
         (static_cast<i64>(batch * p.forward.q_heads + head) * args.q_rounded + row0) *
             Main::kDqWidth;
     Gradient* out = attention::element_pointer<Gradient>(p.d_q, batch, head, row0, 0);
-    const float scale = Main::scale_of(args) * Main::kOfLog2;
+    const float scale = Main::scale_of(args) * Main::kOfSlope;
     // Rows past a dense length are written as zeros, past a ragged one left alone.
     const int rows =
         (C::kLengths && p.d_q.offsets != nullptr ? attention::length_of(p.forward.q_lengths, batch)

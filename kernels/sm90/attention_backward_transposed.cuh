@@ -330,7 +330,7 @@ struct AttentionBackwardTransposed : BackwardBlock<Config, 64, 96>, BackwardRegi
 #pragma unroll
       for (int box = 0; box < QTile::kBoxes; ++box) ptx::pin(d_k[box]);
       this->wait_for_readers();
-      this->template store_gradient<KTile, C::kQkDim>(d_k, Block::scale_of(args) * Block::kOfLog2,
+      this->template store_gradient<KTile, C::kQkDim>(d_k, Block::scale_of(args) * Block::kOfSlope,
                                                       shared + kAt.k, args.problem.d_k);
     }
   };

@@ -42,6 +42,8 @@ struct BackwardBlock {
   /// Factor that takes a score to the exponent of 2, and its derivative.
   static constexpr float kToLog2 = C::kInputIsLog2 ? 1.0f : attention::kLog2E;
   static constexpr float kOfLog2 = C::kInputIsLog2 ? attention::kLn2 : 1.0f;
+  /// What takes sums of dS to dQ and dK, beside the scale.
+  static constexpr float kOfSlope = kOfLog2 * C::kSlopeFactor;
   /// Of weight_exponent. Of dot products alone, and in log2 units, a maximum was rounded.
   template <class Score>
   static constexpr bool kMost = !Score::kIdentity && !C::kInputIsLog2;

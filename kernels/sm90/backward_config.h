@@ -29,7 +29,9 @@ struct BackwardConfig {
   // What the problem has.
   bool upper_varies = false, lower_varies = false;  ///< diagonal bounds
   bool lengths = false;                             ///< actual lengths or ragged tensors
-  bool unit_slope = true;  ///< d score / d dot is 1; else dk_under_dp must be off
+  bool unit_slope = true;  ///< d score / d dot is slope_factor; else dk_under_dp must be off
+  /// What all of d score / d dot is multiplied by: dQ and dK are, not dS, which f16 then holds.
+  float slope_factor = 1;
   /// Rows come with their maxima and sums apart, not with log-sum-exps.
   bool max_and_sum = false;
   bool input_is_log2 = false;

@@ -326,7 +326,7 @@ HEDDLE_DEVICE void raise_largest(const BackwardArguments& args, u32 largest) {
   if constexpr (attention::kArgumentLayout.largest_gradient)
     attention::raise(
         args.problem.largest_d_dot,
-        attention::magnitude(__uint_as_float(largest) * Block::scale_of(args) * Block::kOfLog2));
+        attention::magnitude(__uint_as_float(largest) * Block::scale_of(args) * Block::kOfSlope));
 }
 
 }  // namespace heddle::sm90

@@ -1,6 +1,8 @@
 #include "problem/score_derivative.h"
 
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "problem/score_builder.h"
 
@@ -182,6 +184,28 @@ ScoreExpression derivative_by_load(const ScoreExpression& score, OperandId opera
   return Reverse(score).of([operand](const ScoreNode& node) {
     return node.op == ScoreOp::load && node.operand == operand;
   });
+}
+
+FactoredDerivative factored(const ScoreExpression& derivative) {
+  ScoreBuilder b;
+  Node rest = b.insert(derivative);
+  double factor = 1;
+  std::vector<Node> others;  // the chain rule's, whose products have the adjoint on the left
+  while (b[rest].op == ScoreOp::multiply) {
+    const auto [left, right] = std::pair{b[rest].a, b[rest].b};
+    const bool is_right = b[right].op == ScoreOp::constant;
+    if (is_right || b[left].op == ScoreOp::constant) {
+      factor *= b[is_right ? right : left].value;
+      rest = is_right ? left : right;
+    } else {
+      others.push_back(right);
+      rest = left;
+    }
+  }
+  if (!std::isnormal(static_cast<float>(factor))) return {1, derivative};
+  for (auto other = others.rbegin(); other != others.rend(); ++other)
+    rest = b.apply(ScoreOp::multiply, rest, *other);
+  return {factor, b.expression(rest)};
 }
 
 }  // namespace heddle::problem

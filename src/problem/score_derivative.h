@@ -15,4 +15,12 @@ ScoreExpression derivative_by_dot(const ScoreExpression& score);
 /// dL/d(value loaded from `operand`) of a cell, likewise.
 ScoreExpression derivative_by_load(const ScoreExpression& score, OperandId operand);
 
+/// A derivative as a number, which f32 holds, times another one.
+struct FactoredDerivative {
+  double factor = 1;
+  ScoreExpression rest;
+};
+/// With the constants that the whole derivative is multiplied by as the number.
+FactoredDerivative factored(const ScoreExpression& derivative);
+
 }  // namespace heddle::problem

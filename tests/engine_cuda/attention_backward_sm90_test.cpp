@@ -7,6 +7,8 @@
 #include "engine/cuda/score_source.h"
 #include "kernels/cases.h"
 #include "kernels/lowered.h"
+#include "problem/score_builder.h"
+#include "problem/score_derivative.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -51,6 +53,19 @@ TEST(BackwardSm90Config, WideTilesOfQueriesNeedRegistersThatSlopesTake) {
   EXPECT_EQ(configure_backward_sm90(backward(128, {}))->tile_m, 64);
   EXPECT_TRUE(configure_backward_sm90(backward(128, {}))->dk_under_dp);
   EXPECT_FALSE(configure_backward_sm90(backward(128, {Feature::alibi}))->dk_under_dp);
+}
+
+// dS is held in 16 bits, which a slope of 1e-4 would leave few of.
+TEST(BackwardSm90Config, ConstantSlopesAreFactorsOfTheResults) {
+  AttentionBackwardProblem problem = backward(64, {Feature::soft_cap});
+  problem::ScoreBuilder b;
+  problem.structure.forward.score =
+      b.expression(b.apply(ScoreOp::multiply, b.leaf(ScoreOp::dot), b.constant(1e-4)));
+  problem.structure.d_dot = problem::derivative_by_dot(problem.structure.forward.score);
+  const auto config = configure_backward_sm90(problem);
+  ASSERT_TRUE(config.is_ok()) << config.status().message();
+  EXPECT_TRUE(config->unit_slope);
+  EXPECT_EQ(config->slope_factor, 1e-4f);
 }
 
 TEST(BackwardSm90Config, HeadDimsAbove128HaveBlocksOf64Keys) {

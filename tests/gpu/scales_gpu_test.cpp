@@ -5,6 +5,8 @@
 namespace heddle::testing {
 namespace {
 
+using graph::TensorId;
+
 class ScalesOnGpu : public OnGpu {
  protected:
   /// Causal, from the last key on: each row has hidden keys beside others. Q and K times `size`.
@@ -55,6 +57,35 @@ TEST_F(ScalesOnGpu, BackwardMatchesTheDefinition) {
     for (const DataType dtype : kTypes)
       for (const int64_t head_dim : {64, 136})
         expect_definition({.dtype = dtype, .head_dim = head_dim, .backward = true}, scale);
+}
+
+// A slope of 1e-4 beside weights would leave few of f16's bits, and one of 1e5 none.
+TEST_F(ScalesOnGpu, ConstantFactorsOfSlopesMayBeOfAnySize) {
+  using graph::PointwiseMode;
+  const auto expect_definition = [&](int64_t head_dim, bool bent, double factor) {
+    const AttentionShape shape{.dtype = DataType::f16, .head_dim = head_dim, .backward = true};
+    const auto change = [&](Program& program, graph::AttentionAttributes& a) {
+      a.attn_scale = 1;
+      ScoreSteps steps(program, shape.cells());
+      TensorId x = steps.score();
+      if (bent) x = steps.apply(PointwiseMode::tanh_fwd, {x});
+      steps.apply(PointwiseMode::mul, {x, steps.constant(factor)});
+      a.score_mod = steps.modifier();
+    };
+    const auto value = [&](Input input, int64_t, double normal) {
+      if (input == Input::d_o) return normal;
+      if (factor < 1) return input == Input::q && !bent ? 30 * normal : normal;
+      return (input == Input::v ? 1 : 1e-3) * normal;
+    };
+    Built built = build(attention_program(shape, change, value));
+    ASSERT_TRUE(built.executable.is_ok()) << built.executable.status().message();
+    execute(built);
+    EXPECT_TRUE(matches_definition(built))
+        << shape << (bent ? ", tanh times " : ", times ") << factor;
+  };
+  for (const int64_t head_dim : {64, 136})
+    for (const bool bent : {false, true})
+      for (const double factor : {1e-4, 1e5}) expect_definition(head_dim, bent, factor);
 }
 
 }  // namespace

@@ -196,6 +196,29 @@ TEST(Score, SoftCapsDerivativeUsesTheUncappedScore) {
   EXPECT_NEAR(evaluate(derivative_by_dot(b.expression(capped)), leaves), 2 * (1 - t * t), 1e-14);
 }
 
+TEST(Score, ADerivativesConstantFactorsAreTakenOut) {
+  ScoreBuilder b;
+  const Node dot = b.leaf(ScoreOp::dot);
+  const auto times = [&](double factor, Node x) {
+    return b.apply(ScoreOp::multiply, b.constant(factor), x);
+  };
+  const auto slope = [&](Node score) { return factored(derivative_by_dot(b.expression(score))); };
+  const FactoredDerivative linear = slope(times(3, b.apply(ScoreOp::divide, dot, b.constant(8))));
+  EXPECT_EQ(linear.factor, 3.0 / 8);
+  EXPECT_EQ(linear.rest.nodes[static_cast<size_t>(linear.rest.root)].op, ScoreOp::gradient);
+  // 1e-4 tanh(2 x) has slope 2e-4 (1 - tanh^2(2 x)).
+  const Node bent = times(1e-4, b.apply(ScoreOp::tangent_hyperbolic, times(2, dot)));
+  const FactoredDerivative of_bent = slope(bent);
+  EXPECT_NEAR(of_bent.factor, 2e-4, 1e-18);
+  ScoreLeaves leaves;
+  leaves.dot = 0.3, leaves.gradient = 5;
+  EXPECT_NEAR(evaluate(of_bent.rest, leaves), 5 * (1 - std::pow(std::tanh(0.6), 2)), 1e-14);
+  // What f32 has no number for stays where it is.
+  const Node tiny = times(1e-30, times(1e-30, dot));
+  EXPECT_EQ(slope(tiny).factor, 1);
+  EXPECT_DOUBLE_EQ(evaluate(slope(tiny).rest, leaves), 5e-60);
+}
+
 TEST(Score, AChainOfAHundredThousandOpsIsBuiltAndDerivedInLinearTime) {
   ScoreBuilder b;
   Node x = b.leaf(ScoreOp::dot);

@@ -15,6 +15,7 @@
 #include "engine/cuda/score_tile_sm90.h"
 #include "engine/cuda/sequence_maps_sm90.h"
 #include "engine/cuda/tensor_map.h"
+#include "problem/score_derivative.h"
 #include "sm90/backward_arguments.h"
 
 namespace heddle::engine::cuda {
@@ -36,9 +37,16 @@ bool has_lengths(const AttentionStructure& forward) {
   return forward.q_lengths != kAbsent || forward.kv_lengths != kAbsent;
 }
 
+/// dS is held in 16 bits without its factor: f16 would lose P o slope of a factor of 1e-4. Pairs
+/// have units.
+problem::FactoredDerivative slope_of(const AttentionBackwardStructure& structure) {
+  if (is_f32(structure.forward)) return {1, structure.d_dot};
+  return problem::factored(structure.d_dot);
+}
+
 bool has_unit_slope(const AttentionBackwardStructure& structure) {
-  const problem::ScoreExpression& d_dot = structure.d_dot;
-  return d_dot.nodes[static_cast<size_t>(d_dot.root)].op == problem::ScoreOp::gradient;
+  const problem::ScoreExpression slope = slope_of(structure).rest;
+  return slope.nodes[static_cast<size_t>(slope.root)].op == problem::ScoreOp::gradient;
 }
 
 Status refuse(std::string_view what) {
@@ -51,7 +59,7 @@ Status check_score(const AttentionBackwardStructure& structure) {
   constexpr int kMostInstructions = 60;
   const AttentionStructure& forward = structure.forward;
   const bool has_slope = !has_unit_slope(structure);
-  const int of_derivative = has_slope ? instructions(structure.d_dot, false) : 0;
+  const int of_derivative = has_slope ? instructions(slope_of(structure).rest, false) : 0;
   if (instructions(forward.score, false) + of_derivative > kMostInstructions)
     return refuse("takes scores, with their derivatives, of up to 60 instructions");
   const auto has = [&](std::initializer_list<ScoreOp> ops) {
@@ -129,8 +137,9 @@ OperandId tiled_operand(const AttentionBackwardStructure& structure, const Atten
   const AttentionStructure& forward = structure.forward;
   const int widest = std::max(forward.qk_head_dim, forward.v_head_dim);
   // Above head dim 64 a tile of f32 finds no shared memory.
+  const problem::ScoreExpression slope = slope_of(structure).rest;
   const OperandId operand =
-      score_tile_operand(forward, facts, {&forward.score, &structure.d_dot}, widest <= 64);
+      score_tile_operand(forward, facts, {&forward.score, &slope}, widest <= 64);
   if (operand == kAbsent || (widest > 192 && is_boolean(forward, operand))) return kAbsent;
   // In a fixed order the warp that would fetch them takes turns.
   return widest > 128 && structure.deterministic ? kAbsent : operand;
@@ -246,6 +255,7 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   }
   config.lengths = has_lengths(forward);
   config.unit_slope = has_unit_slope(structure);
+  config.slope_factor = static_cast<float>(slope_of(structure).factor);
   config.max_and_sum = has_max_and_sum(forward);
   config.input_is_log2 = forward.softmax_input_is_log2;
   config.has_score = !forward.score.is_identity();
@@ -356,8 +366,8 @@ std::vector<KernelUnit> backward_sm90_units(const AttentionBackwardStructure& st
   const AttentionStructure& forward = structure.forward;
   const std::string score =
       score_source("Score", forward.score, forward, loads, &facts, config.tiled_operand);
-  const std::string derivative =
-      score_source("Derivative", structure.d_dot, forward, loads, &facts, config.tiled_operand);
+  const std::string derivative = score_source("Derivative", slope_of(structure).rest, forward,
+                                              loads, &facts, config.tiled_operand);
   const bool pairs = config.planes > 1;
   const std::string common = fmt::format(
       "#include \"sm90/attention_backward{}{}.cuh\"\n"

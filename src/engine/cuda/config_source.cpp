@@ -19,6 +19,7 @@ std::string device_name(std::string_view field, bool is_type) {
 }
 
 std::string source_of(int value) { return fmt::format("{}", value); }
+std::string source_of(float value) { return fmt::format("{:a}f", value); }
 std::string source_of(bool value) { return value ? "true" : "false"; }
 std::string source_of(Element value) { return fmt::format("heddle::Element::{}", name(value)); }
 std::string source_of(attention::Dropout value) {

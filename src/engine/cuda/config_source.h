@@ -79,6 +79,7 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("lower_varies", c.lower_varies, "window");
   visit("lengths", c.lengths, "lengths");
   visit("unit_slope", c.unit_slope);
+  visit("slope_factor", c.slope_factor);
   visit("max_and_sum", c.max_and_sum, "maximum and sum");
   visit("input_is_log2", c.input_is_log2, "base 2");
   visit("few_registers", c.few_registers);
@@ -301,6 +302,7 @@ std::string device_name(std::string_view field, bool is_type);
 
 /// What a field is in source.
 std::string source_of(int value);
+std::string source_of(float value);
 std::string source_of(bool value);
 std::string source_of(Element value);
 std::string source_of(attention::Dropout value);
