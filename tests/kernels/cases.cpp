@@ -23,13 +23,13 @@ namespace {
 constexpr int64_t kBatch = 2, kHeads = 8;
 
 constexpr const char* kFeatureNames[] = {
-    "causal",       "window",           "soft_cap",       "bias",         "wide_bias",
-    "row_bias",     "boolean_mask",     "alibi",          "philox",       "threefry",
-    "dropout_mask", "block_mask",       "paged",          "ring",         "i8_codes",
-    "i4_codes",     "f8_codes",         "unaligned",      "log2",         "negative_scale",
-    "sink",         "statistics",       "stats_gradient", "output_alone", "lengths",
-    "ragged",       "deterministic",    "wide_results",   "scores",       "weights",
-    "rope_halves",  "rope_interleaved", "rope_leading"};
+    "causal",         "window",       "soft_cap",         "factor",         "bias",
+    "wide_bias",      "row_bias",     "boolean_mask",     "alibi",          "philox",
+    "threefry",       "dropout_mask", "block_mask",       "paged",          "ring",
+    "i8_codes",       "i4_codes",     "f8_codes",         "unaligned",      "log2",
+    "negative_scale", "sink",         "statistics",       "stats_gradient", "output_alone",
+    "lengths",        "ragged",       "deterministic",    "wide_results",   "scores",
+    "weights",        "rope_halves",  "rope_interleaved", "rope_leading"};
 
 /// Adds operands to a problem, and features that are made of some.
 class Builder {
@@ -102,6 +102,9 @@ void Builder::add(Feature feature) {
                            {ScoreOp::tangent_hyperbolic, 2},
                            {ScoreOp::multiply, 3, 1}},
                           4};
+      break;
+    case Feature::factor:
+      structure_.score = {{{ScoreOp::dot}, constant(1e-4), {ScoreOp::multiply, 0, 1}}, 2};
       break;
     case Feature::bias:
     case Feature::wide_bias:
@@ -371,7 +374,7 @@ AttentionBackwardProblem backward_of(const Case& c) {
                         {ScoreOp::select, 0, 1, 2}},
                        3};
   }
-  if (c.has(Feature::soft_cap) || c.function != ScoreOp::dot)
+  if (c.has(Feature::soft_cap) || c.has(Feature::factor) || c.function != ScoreOp::dot)
     structure.d_dot = problem::derivative_by_dot(forward.structure.score);
   if (c.has(Feature::statistics)) forward.structure.stats = problem::kAbsent;
   structure.forward = forward.structure;

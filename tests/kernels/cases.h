@@ -14,6 +14,7 @@ enum class Feature {
   causal,
   window,
   soft_cap,
+  factor,        ///< a constant, of the dot product
   bias,          ///< and, in the backward, its gradient
   wide_bias,     ///< the same in f32
   row_bias,      ///< one number a row, without a gradient

@@ -103,6 +103,12 @@ std::vector<Case> cases() {
     for (const auto& tiled : tiled_features()) add(dim, dim, tiled);
     add(dim, dim, {F::causal}, DataType::f16);
   }
+  for (int dim : {64, 128, 192, 256}) {
+    for (const auto& features : {std::vector<F>{F::factor},
+                                 {F::window, F::lengths, F::factor, F::sink, F::deterministic},
+                                 {F::causal, F::factor, F::philox}})
+      add(dim, dim, features, DataType::f16);
+  }
   add(64, 64, {F::wide_bias});
   add(64, 64, {F::causal, F::wide_bias, F::philox});
   add(64, 64, {F::window, F::lengths, F::wide_bias, F::log2, F::sink, F::deterministic});
