@@ -70,6 +70,26 @@ Poly output(Algebra& algebra, const Softmax& softmax, const Values& values, cons
                           algebra.function(hlo::Opcode::divide, softmax.total));
 }
 
+/// The predicate that takes weights away where it holds, if `value` is values times all others.
+std::optional<Element> removal_in(Algebra& algebra, const Softmax& softmax, const Index& axes,
+                                  const Poly& value) {
+  if (value.size() != 2) return std::nullopt;
+  for (const Monomial& m : value)
+    for (const Power& p : m.factors) {
+      if (p.exponent != 1 || algebra.at(p.atom).kind != AtomKind::sum) continue;
+      const auto removed = values_of(algebra, softmax, axes, p.atom);
+      if (!removed || !removed->keep) continue;
+      Values all = *removed;
+      all.keep.reset();
+      const Poly everywhere = Algebra::constant(1);
+      const Poly left =
+          algebra.add(output(algebra, softmax, all, everywhere),
+                      algebra.scale(output(algebra, softmax, *removed, everywhere), -1));
+      if (algebra.ratio(value, left)) return removed->keep;
+    }
+  return std::nullopt;
+}
+
 /// `output`, or what shows it in rows that see a key alone, where nothing else reads it: of the
 /// others it is 0 already.
 Element shown(Algebra& algebra, Elements& elements, Region& region, Element output) {
@@ -208,6 +228,11 @@ Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region
       const bool masked_again = !factor;
       if (masked_again) factor = multiple_of(cells);
       if (!factor) {
+        if (const auto removal = removal_in(algebra, softmax, axes, value))
+          reason = fmt::format(
+              "weights are taken away where %{} holds; a call takes a predicate that is drawn or "
+              "given to hold where they are kept, not the negation of one",
+              removal->x->name());
         if (value.size() == 1 &&
             !algebra.ratio(
                 value,
