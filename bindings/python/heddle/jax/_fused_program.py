@@ -26,7 +26,7 @@ def bind(flat, values, name):
     if any(_is_cut_over_devices(equation) for equation in _equations(closed.jaxpr)):
         raise NotImplementedError(f"heddle.jax.fuse({name}) works on the program of one device, and this one holds a "
                                   "jax.shard_map: put fuse inside, jax.shard_map(heddle.jax.fuse(f), ..., check_vma=False).")
-    if exchange := next(filter(_mesh_axes, _equations(closed.jaxpr)), None):
+    if exchange := next(filter(_mesh_axes, _equations(closed.jaxpr, lambda equation: not _binds_axes(equation))), None):
         axes = ", ".join(map(repr, _mesh_axes(exchange)))
         warnings.warn(f"heddle.jax.fuse: {name} works on the program of one device, and this one has a collective, "
                       f"{exchange.primitive.name} over the mesh axis {axes}; it runs as written. Put fuse around the attention "
@@ -40,21 +40,30 @@ def bind(flat, values, name):
     return fused_program.bind(*constants, *values, program=program, name=name)
 
 
-def _equations(jaxpr):
-    """Those of a jaxpr, and of the jaxprs that they hold."""
+def _equations(jaxpr, descends=lambda equation: True):
+    """Those of a jaxpr, and of the jaxprs that they hold, where it descends into them."""
     for equation in jaxpr.eqns:
         yield equation
+        if not descends(equation):
+            continue
         for inner in jax.tree_util.tree_leaves(list(equation.params.values()), is_leaf=_is_jaxpr):
             if _is_jaxpr(inner):
-                yield from _equations(inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner)
+                yield from _equations(inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner, descends)
 
 
 def _is_cut_over_devices(equation):
     return equation.primitive.name == "shard_map" and equation.params["mesh"].size > 1
 
 
+def _binds_axes(equation):
+    """Whether jaxprs that it holds may name axes of its own, as a shard_map's those of its mesh."""
+    return equation.primitive.name in ("shard_map", "xla_pmap")
+
+
 def _mesh_axes(equation):
-    """The named axes of a mesh over which an equation is computed: by all devices along these together."""
+    """The axes of a mesh around the program over which an equation is computed: by all devices along these together."""
+    if _binds_axes(equation):
+        return []
     axes = equation.params.get("axes", equation.params.get("axis_name"))
     axes = axes if isinstance(axes, tuple) else (axes,)
     return [axis for axis in axes if isinstance(axis, str)]
