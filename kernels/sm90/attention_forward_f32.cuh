@@ -41,16 +41,21 @@ struct AttentionForwardF32 : AttentionForward<Config, Score> {
           scores(args),
           dots(shared, consumer) {}
 
-    template <bool kMasked>
-    HEDDLE_DEVICE void step(const Work& work, int key_tile, Output& out, Softmax& softmax) {
-      Scores s;
-      float correction[2];
+    /// The dot products with the keys at hand, over the consumer's own columns.
+    HEDDLE_DEVICE void multiply_keys(Scores& s) {
       tiles.wait_k();
       tile::product_by_steps<T, Block::kTileN, Block::kQkSlices, 2>(
           s, tile::KMajor<typename Block::QTile::Plane>(tiles.operand(tiles.q())),
           tile::KMajor<typename Block::KTile::Plane>(tiles.operand(tiles.k())));
       tiles.release_k();
-      if constexpr (Block::kSharesDots) dots.add_up(s);
+    }
+
+    /// Weights of `key_tile` from its dot products; sums over earlier keys are brought to its
+    /// maxima.
+    template <bool kMasked>
+    HEDDLE_DEVICE void weigh(const Work& work, int key_tile, Scores& s, Weights& weights,
+                             Output& out, Softmax& softmax) {
+      float correction[2];
       tiles.wait_tiled();
       scores.template exponentiate<kMasked>(s, work, consumer, key_tile, tiles.tiled(), softmax,
                                             correction);
@@ -59,12 +64,36 @@ struct AttentionForwardF32 : AttentionForward<Config, Score> {
       scores.draw(dropout, work, consumer, key_tile);
       drop_weights(s, args.problem, dropout);
       Base::Consumer::correct_output(out, correction);
-      Weights weights;
       tile::split_fragment<T, Block::kTileN>(weights, s, Block::kWeightUnit);
+    }
+
+    HEDDLE_DEVICE void multiply_values(Output& out, const Weights& weights) {
       tiles.wait_v();
       tile::add_product_by_steps<T, Block::kVColumns>(
           out, weights, tile::MnMajor<typename Block::VTile::Plane>(tiles.operand(tiles.v())));
       tiles.release_v();
+    }
+
+    template <bool kMasked>
+    HEDDLE_DEVICE void step(const Work& work, int key_tile, Output& out, Softmax& softmax) {
+      Scores s;
+      Weights weights;
+      if constexpr (Block::kSharesDots) {
+        dots.take(s);
+        weigh<kMasked>(work, key_tile, s, weights, out, softmax);
+        // Those of the next keys are on their way to the others under the product with values.
+        if (key_tile > work.key_begin) leave_dots();
+      } else {
+        multiply_keys(s);
+        weigh<kMasked>(work, key_tile, s, weights, out, softmax);
+      }
+      multiply_values(out, weights);
+    }
+
+    HEDDLE_DEVICE void leave_dots() {
+      Scores s;
+      multiply_keys(s);
+      dots.leave(s);
     }
 
     HEDDLE_DEVICE void run() {
@@ -81,6 +110,7 @@ struct AttentionForwardF32 : AttentionForward<Config, Score> {
             tiles.skip_k(1);
             tiles.skip_v(1);
           }
+          if constexpr (Block::kSharesDots) leave_dots();
           for (int key_tile = key_end - 1; key_tile >= work.key_begin; --key_tile) {
             // The last tile may reach past the keys.
             if (key_tile + 1 < key_end && work.all_visible(consumer, key_tile))

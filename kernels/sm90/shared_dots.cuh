@@ -22,8 +22,9 @@ class SharedDots {
   static constexpr int kCells = Block::kTileN / 2, kHalf = kCells / 2;  ///< of a thread
   static_assert(!kThere || kHalf % 4 == 0, "they move by 16 bytes");
   static constexpr int kHalfBytes = kHalf * 4 * 128;  ///< of a consumer's threads
-  static constexpr u32 kLeft = Block::kDotsBarrier,   ///< named barriers: both have left theirs;
-      kRead = Block::kDotsBarrier + 1;                ///< + consumer: its own have been read
+  // Named barriers, + consumer: its cells are there; have been read; of two blocks, its sums are
+  // there. One of kLeft is both's.
+  static constexpr u32 kLeft = Block::kDotsBarrier, kRead = kLeft + 2, kSummed = kLeft + 1;
 
  public:
   /// One thread.
@@ -40,11 +41,18 @@ class SharedDots {
       ptx::barrier_arrive(kRead + (consumer_ ^ 1), 256);  // there are none yet
   }
 
-  HEDDLE_DEVICE void add_up(float (&dots)[kCells]) {
+  /// Says what the consumer has found, which is summed up by the next take().
+  HEDDLE_DEVICE void leave(const float (&dots)[kCells]) {
     if constexpr (C::kRanks == 1)
-      add_up_in_block(dots);
+      leave_in_block(dots);
     else
-      add_up_in_cluster(dots);
+      leave_in_cluster(dots);
+  }
+  HEDDLE_DEVICE void take(float (&dots)[kCells]) {
+    if constexpr (C::kRanks == 1)
+      take_in_block(dots);
+    else
+      take_in_cluster(dots);
   }
 
  private:
@@ -59,31 +67,31 @@ class SharedDots {
   HEDDLE_DEVICE static void load(u32 at, float (&dots)[4]) {
     ptx::load_shared(at, dots[0], dots[1], dots[2], dots[3]);
   }
-  HEDDLE_DEVICE void leave(int owner, int half, const float (&dots)[kCells], int from) const {
-#pragma unroll
-    for (int i = 0; i < kHalf; i += 4)
-      ptx::store_shared(place(owner, half, i / 4), dots[from + i], dots[from + i + 1],
-                        dots[from + i + 2], dots[from + i + 3]);
-  }
-
-  HEDDLE_DEVICE void add_up_in_block(float (&dots)[kCells]) const {
+  HEDDLE_DEVICE void leave_in_block(const float (&dots)[kCells]) const {
     ptx::barrier_sync(kRead + consumer_, 256);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) leave(consumer_, half, dots, half * kHalf);
-    ptx::barrier_sync(kLeft, 256);
+    for (int i = 0; i < kCells; i += 4)
+      ptx::store_shared(place(consumer_, i / kHalf, i % kHalf / 4), dots[i], dots[i + 1],
+                        dots[i + 2], dots[i + 3]);
+    ptx::barrier_arrive(kLeft + consumer_, 256);
+  }
+  HEDDLE_DEVICE void take_in_block(float (&dots)[kCells]) const {
+    ptx::barrier_sync(kLeft + (consumer_ ^ 1), 256);
 #pragma unroll
     for (int i = 0; i < kCells; i += 4) {
-      float other[4];
-      load(place(consumer_ ^ 1, i / kHalf, i % kHalf / 4), other);
+      float of[2][4];
 #pragma unroll
-      for (int n = 0; n < 4; ++n) dots[i + n] += other[n];
+      for (int owner = 0; owner < 2; ++owner)
+        load(place(owner, i / kHalf, i % kHalf / 4), of[owner]);
+#pragma unroll
+      for (int n = 0; n < 4; ++n) dots[i + n] = of[0][n] + of[1][n];
     }
     ptx::barrier_arrive(kRead + (consumer_ ^ 1), 256);
   }
 
   /// What a block has summed up of a half lies where its rank is the owner, in both blocks; until
   /// then the other consumer's share of it.
-  HEDDLE_DEVICE void add_up_in_cluster(float (&dots)[kCells]) {
+  HEDDLE_DEVICE void leave_in_cluster(const float (&dots)[kCells]) {
     ptx::mbarrier_wait(all_read(shared_), phase_ ^ 1);
     // Which cells are a consumer's differs; registers have no index.
     const bool second = consumer_ != 0;
@@ -112,7 +120,10 @@ class SharedDots {
       ptx::store_shared(at, sums);
       ptx::cluster_store(ptx::address_in(at, rank_ ^ 1), other_told, sums);
     }
-    ptx::barrier_sync(kLeft, 256);
+    ptx::barrier_arrive(kSummed + consumer_, 256);
+  }
+  HEDDLE_DEVICE void take_in_cluster(float (&dots)[kCells]) {
+    ptx::barrier_sync(kSummed + (consumer_ ^ 1), 256);
     ptx::mbarrier_wait(told(shared_), phase_);
 #pragma unroll
     for (int i = 0; i < kCells; i += 4) {

@@ -184,13 +184,12 @@ void choose_tiles(const AttentionStructure& structure, const AttentionFacts& fac
       config.tile_n = !plain || windowed ? 32 : config.upper_varies || qk > 192 ? 48 : 64;
       config.stages = 1;
     }
-    // Where columns are shared out two stages of 32 keys are 6 to 10 % faster than one of 64, and
-    // of two blocks, which wait for one another's sums in each step, 4 to 5 % slower.
+    // Columns are shared out: 64 keys beside 128 columns of O spilled, and 48 did in one block.
     if (v > 128 || config.shared_bytes() > kSharedLimit) {
       config.parts = 2;
       config.ranks = std::max(qk, v) > 256 ? 2 : 1;
-      config.tile_n = config.ranks > 1 && plain && !config.upper_varies && !windowed ? 64 : 32;
-      config.stages = 64 / config.tile_n;
+      config.tile_n = !plain ? 32 : config.part_columns() <= 96 ? 64 : config.ranks > 1 ? 48 : 32;
+      config.stages = config.tile_n == 32 ? 2 : 1;
     }
   } else if (std::max(qk, v) <= 64) {
     // Up to 512 keys a causal mask leaves much of 192 rows unseen: 128 rows are 10 % faster there.
