@@ -4,12 +4,13 @@
 //
 // A persistent block is one producer warp group, in which one thread deals out query tiles and
 // another feeds rings of K and V tiles by TMA, and one to three consumer warp groups of 64 query
-// rows each, or two that share rows whose O is wider than one's registers: both compute S, and each
-// some columns of O; one more rotates Q, where RoPE is staged for two. Blocks of one consumer share
-// a processor, for short sequences. A consumer keeps two products in flight: while the tensor core
-// adds P(j) V(j), it computes the softmax of S(j+1). Consumers take turns at issuing, so one's
-// softmax runs under the other's products. Keys are visited from the last visible tile backwards
-// or, with kUpwards, from the first one on; steps of tiles that every row sees have no mask code.
+// rows each, or two that share rows whose O is wider than one's registers: both compute S (in f32
+// each over some columns: shared_dots.cuh), and each some columns of O; one more rotates Q, where
+// RoPE is staged for two. Blocks of one consumer share a processor, for short sequences. A consumer
+// keeps two products in flight: while the tensor core adds P(j) V(j), it computes the softmax of
+// S(j+1). Consumers take turns at issuing, so one's softmax runs under the other's products. Keys
+// are visited from the last visible tile backwards or, with kUpwards, from the first one on; steps
+// of tiles that every row sees have no mask code.
 #pragma once
 
 #include "../attention/online_softmax.cuh"

@@ -49,17 +49,29 @@ class SharedDots {
       leave_in_cluster(dots);
   }
   HEDDLE_DEVICE void take(float (&dots)[kCells]) {
+    ptx::barrier_sync((C::kRanks == 1 ? kLeft : kSummed) + (consumer_ ^ 1), 256);
+    if constexpr (C::kRanks > 1) ptx::mbarrier_wait(told(shared_), phase_);
+#pragma unroll
+    for (int i = 0; i < kCells; i += 4) {
+      float of[2][4];
+#pragma unroll
+      for (int owner = 0; owner < 2; ++owner)
+        load(place(owner, i / kHalf, i % kHalf / 4), of[owner]);
+#pragma unroll
+      for (int n = 0; n < 4; ++n) dots[i + n] = of[0][n] + of[1][n];
+    }
     if constexpr (C::kRanks == 1)
-      take_in_block(dots);
+      ptx::barrier_arrive(kRead + (consumer_ ^ 1), 256);
     else
-      take_in_cluster(dots);
+      say_all_read();
   }
 
  private:
   HEDDLE_DEVICE static u32 told(u32 shared) { return shared + Block::kAt.dots_barriers; }
   HEDDLE_DEVICE static u32 all_read(u32 shared) { return shared + Block::kAt.dots_barriers + 8; }
 
-  /// Four of a thread's cells, of half `half` that `owner` left or adds up.
+  /// Four of a thread's cells, of half `half`, that `owner` has: a consumer, or of two blocks one
+  /// of these.
   HEDDLE_DEVICE u32 place(int owner, int half, int four) const {
     return shared_ + Block::kAt.dots + (2 * owner + half) * kHalfBytes +
            (four * 128 + static_cast<int>(threadIdx.x) % 128) * 16;
@@ -74,19 +86,6 @@ class SharedDots {
       ptx::store_shared(place(consumer_, i / kHalf, i % kHalf / 4), dots[i], dots[i + 1],
                         dots[i + 2], dots[i + 3]);
     ptx::barrier_arrive(kLeft + consumer_, 256);
-  }
-  HEDDLE_DEVICE void take_in_block(float (&dots)[kCells]) const {
-    ptx::barrier_sync(kLeft + (consumer_ ^ 1), 256);
-#pragma unroll
-    for (int i = 0; i < kCells; i += 4) {
-      float of[2][4];
-#pragma unroll
-      for (int owner = 0; owner < 2; ++owner)
-        load(place(owner, i / kHalf, i % kHalf / 4), of[owner]);
-#pragma unroll
-      for (int n = 0; n < 4; ++n) dots[i + n] = of[0][n] + of[1][n];
-    }
-    ptx::barrier_arrive(kRead + (consumer_ ^ 1), 256);
   }
 
   /// What a block has summed up of a half lies where its rank is the owner, in both blocks; until
@@ -122,18 +121,7 @@ class SharedDots {
     }
     ptx::barrier_arrive(kSummed + consumer_, 256);
   }
-  HEDDLE_DEVICE void take_in_cluster(float (&dots)[kCells]) {
-    ptx::barrier_sync(kSummed + (consumer_ ^ 1), 256);
-    ptx::mbarrier_wait(told(shared_), phase_);
-#pragma unroll
-    for (int i = 0; i < kCells; i += 4) {
-      float of_rank[2][4];
-#pragma unroll
-      for (int rank = 0; rank < 2; ++rank)
-        load(place(rank, i / kHalf, i % kHalf / 4), of_rank[rank]);
-#pragma unroll
-      for (int n = 0; n < 4; ++n) dots[i + n] = of_rank[0][n] + of_rank[1][n];
-    }
+  HEDDLE_DEVICE void say_all_read() {
     __syncwarp();
     if (ptx::elect_one()) {
       ptx::mbarrier_arrive(all_read(shared_));

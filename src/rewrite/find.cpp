@@ -137,8 +137,8 @@ class Finder {
     std::string reason;
     std::set<const Instruction*> forward_roots;
     if (attempt(frame, exponential, home, is_forward_iteration, {}, forward_roots, reason)) return;
-    // dO may itself be made of O; then O is taken as given.
-    if (!forward_roots.empty() &&
+    // dO may itself be made of O; then O is taken as given. (Of a part no gradient is found.)
+    if (!forward_roots.empty() && !forwards_.back().find(Role::max) &&
         attempt(frame, exponential, home, true, forward_roots, forward_roots, reason))
       return;
     if (!reason.empty()) findings_.refusals.push_back(refusal(*exponential, reason));

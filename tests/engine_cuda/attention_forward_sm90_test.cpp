@@ -329,10 +329,6 @@ TEST(ForwardSm90Config, SaysWhatTheStructureHas) {
   EXPECT_TRUE(loads.empty());
 }
 
-void make_f32(AttentionProblem& problem) {
-  for (problem::OperandType& type : problem.structure.operands) type.dtype = DataType::f32;
-}
-
 // By -1e30 in each of its cells, or once for all of them.
 TEST(ScoreSource, ABiasMayHideWholeRowsHoweverItIsBroadcast) {
   const auto has_finite_mask_rows = [](const AttentionProblem& problem) {
@@ -428,6 +424,23 @@ TEST(ForwardSm90Config, WritesStatisticsOfF32UpTo128Columns) {
               "cuda: sdpa head_dim 136 (q, k) and 136 (v); in f32 the Hopper kernel writes "
               "statistics of at most 128");
   }
+}
+
+TEST(ForwardSm90Config, LeavesFewKeysOfF32ToTheGeneralKernelWherePairsTakeLonger) {
+  const auto of = [](int dim, int64_t length) {
+    return configure_forward_sm90(forward_of({.dtype = DataType::f32,
+                                              .qk_dim = dim,
+                                              .v_dim = dim,
+                                              .features = {Feature::output_alone},
+                                              .length = length}));
+  };
+  for (int dim : {136, 256}) {
+    EXPECT_FALSE(of(dim, 1).is_ok());
+    EXPECT_FALSE(of(dim, 64).is_ok());
+    EXPECT_TRUE(of(dim, 65).is_ok());
+  }
+  EXPECT_TRUE(of(128, 64).is_ok());
+  EXPECT_TRUE(of(264, 64).is_ok());
 }
 
 TEST(ForwardSm90Config, PairsOfF32EndWithTheirSequencesAsMapsOf16BitsDo) {

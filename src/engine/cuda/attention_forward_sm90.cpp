@@ -46,15 +46,26 @@ Status check_key_rotation(const AttentionProblem& problem) {
 /// wants those of its own forward (kernels/notes/f32.md).
 constexpr int kMostColumnsOfPairs = 512, kMostColumnsBesideStatistics = 128;
 
-Status check_pairs(const AttentionStructure& structure, const AttentionSizes& sizes) {
+Status check_pairs(const AttentionStructure& structure, const AttentionFacts& facts,
+                   const AttentionSizes& sizes) {
+  const int widest = std::max(structure.qk_head_dim, structure.v_head_dim);
   const bool has_statistics =
       structure.stats != kAbsent || structure.max != kAbsent || structure.sum_exp != kAbsent;
-  if (has_statistics &&
-      std::max(structure.qk_head_dim, structure.v_head_dim) > kMostColumnsBesideStatistics) {
+  if (has_statistics && widest > kMostColumnsBesideStatistics) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa head_dim {} (q, k) and {} (v); in f32 the Hopper kernel writes "
                  "statistics of at most {}",
                  structure.qk_head_dim, structure.v_head_dim, kMostColumnsBesideStatistics);
+  }
+  // Making pairs takes longer than the general kernel does: at d 160 and 192/128 1.5 times, at d
+  // 256 as long, of 32 keys 2.3 times. (96 keys: 1.1 to 1.2, 0.7; d 512: 0.75.)
+  constexpr int kFewKeys = 64;
+  if (widest > kMostColumnsBesideStatistics && widest <= 256 && facts.is_short &&
+      facts.few_keys <= kFewKeys) {
+    return error(Code::graph_not_supported,
+                 "cuda: sdpa of at most {} keys with head_dim {} (q, k) and {} (v); in f32 the "
+                 "Hopper kernel takes longer for these than the general one",
+                 kFewKeys, structure.qk_head_dim, structure.v_head_dim);
   }
   return check_f16_pairs("sdpa", structure, sizes, kMostColumnsOfPairs);
 }
@@ -98,7 +109,7 @@ Status check(const AttentionStructure& structure, const AttentionFacts& facts,
     return error(Code::graph_not_supported,
                  "cuda: the Hopper kernel neither reads nor writes keep masks");
   }
-  return is_f32(structure) ? check_pairs(structure, sizes) : Status{};
+  return is_f32(structure) ? check_pairs(structure, facts, sizes) : Status{};
 }
 
 /// Whether the score reads an operand, other than `tiled`, that `differs`.
