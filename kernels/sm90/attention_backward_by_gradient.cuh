@@ -24,8 +24,9 @@
 namespace heddle::sm90 {
 
 template <class Config, class Score = PlainBackwardScore, class Derivative = UnitDerivative>
-struct AttentionBackwardByGradient : BackwardBlock<Config, 64, 64>, BackwardRegisterSums<Config> {
-  using Block = BackwardBlock<Config, 64, 64>;
+struct AttentionBackwardByGradient : BackwardBlock<Config, Config::kTileM, 64>,
+                                     BackwardRegisterSums<Config> {
+  using Block = BackwardBlock<Config, Config::kTileM, 64>;
   using Sums = BackwardRegisterSums<Config>;
   using Block::kDeltaBytes;
   using Block::kLseBytes;
@@ -48,8 +49,11 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, 64, 64>, BackwardRegi
   static constexpr int kThreads = C::kValues.threads();
   static_assert(C::kByGradient);
   // Their sum over the groups is what the launch gave: 128 a thread. More would wait for ever.
-  static constexpr int kProducerRegisters = Tiles::kThere ? 32 : 24, kOwnerRegisters = 208,
-                       kDqRegisters = Tiles::kThere ? 64 : 72;
+  static constexpr int kProducerRegisters = Sums::kTurned || Tiles::kThere ? 32 : 24,
+                       kOwnerRegisters = Sums::kTurned ? 216 : 208,
+                       kDqRegisters = Sums::kTurned   ? 48
+                                      : Tiles::kThere ? 64
+                                                      : 72;
   static_assert(kQk <= 256 && kVd <= 256);
   static_assert(!(Tiles::kThere && C::kDeterministic), "no warp is left to fetch them");
 
@@ -286,16 +290,19 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, 64, 64>, BackwardRegi
     const BackwardArguments& args;
     const BackwardWork& work;
     const u32 shared;
-    float d_q[32];  ///< 64 columns: more would cost the other groups their registers
+    float d_q[Sums::kDqCells];  ///< 64 columns: more would cost the other groups their registers
 
     HEDDLE_DEVICE DqWarpGroup(const BackwardArguments& args, const BackwardWork& work, u32 shared)
         : args(args), work(work), shared(shared) {}
 
     HEDDLE_DEVICE void multiply(u32 stage, int part) {
+      const tile::MnMajor<typename DsTile::Plane> d_s(d_s_tile(shared, stage));
+      const tile::MnMajor<typename KTile::Plane> keys(shared + kAt.k, 64 * part);
       ptx::wgmma_fence();
-      tile::issue_product<T, 64, kTileN / 16, C::kPlanes>(
-          d_q, tile::MnMajor<typename DsTile::Plane>(d_s_tile(shared, stage)),
-          tile::MnMajor<typename KTile::Plane>(shared + kAt.k, 64 * part), false);
+      if constexpr (Sums::kTurned)
+        tile::issue_product<T, kTileM, kTileN / 16, C::kPlanes>(d_q, keys, d_s, false);
+      else
+        tile::issue_product<T, 64, kTileN / 16, C::kPlanes>(d_q, d_s, keys, false);
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>();
       ptx::pin(d_q);

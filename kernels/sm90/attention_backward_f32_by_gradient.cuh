@@ -54,26 +54,24 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
 
   static constexpr bool kStepUnits = C::kValues.has_step_units();
 
-  /// d += factor * a * the tile, a sum over one step.
-  template <int kColumns, class Tile>
-  HEDDLE_DEVICE static void add_product(float (&d)[kColumns / 2], const u32 (&a)[2][kTileM / 16][4],
-                                        u32 tile_address, float factor) {
-    float part[kColumns / 2];
-    ptx::wgmma_fence();
-    tile::issue_product<T, kColumns>(part, a, tile::MnMajor<typename Tile::Plane>(tile_address),
-                                     false);
-    ptx::wgmma_commit();
-    ptx::wgmma_wait<0>();
-    ptx::pin(part);
-    add_scaled(d, part, factor);
-  }
+  /// Columns of a product that is added to so many.
+  static constexpr int at_once(int columns) { return columns <= 128 ? columns : 64; }
+  /// Slices of the columns that are summed apart, as by the forward: of wide values its consumers
+  /// have a share of the columns each (shared_dots.cuh).
+  static constexpr int kSlices = kQk / 16, kShare = kVd > 128 ? (kSlices + 1) / 2 : kSlices;
+  /// Sums of S and dP in flight: beside a sum of a share, or many columns of dK, there are
+  /// registers for one of 64 queries.
+  static constexpr int kScoreSums =
+                           C::kFewRegisters || (C::kTileM == 64 && kShare < kSlices) || kVd > 192
+                               ? 1
+                               : 2,
+                       kGradientSums =
+                           (C::kTileM == 64 && kQk > 128) || max_of(kQk, kVd) > 192 ? 1 : 2;
 
   // --- S, P and dV ----------------------------------------------------------------------------
 
   struct DvWarpGroup : BackwardBand<Block> {
     using Band = BackwardBand<Block>;
-    /// Sums of S in flight.
-    static constexpr int kSteps = C::kFewRegisters ? 1 : 2;
     static constexpr bool kLong = Score::kSideBySide > 0 ||
                                   (!C::kUnitSlope && Derivative::kSideBySide > 0);
     using Band::args;
@@ -194,6 +192,19 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
       ptx::store_shared(p_slice(shared, 0, n), factor[0], factor[1], factor[2], factor[3]);
     }
 
+    HEDDLE_DEVICE void multiply(u32 queries) {
+      const tile::KMajor<typename KTile::Plane> k(shared + kAt.k);
+      const tile::KMajor<typename QTile::Plane> q(queries);
+      tile::product_by_steps<T, kTileM, kShare, kScoreSums, C::kMaxAndSum>(s, k, q);
+      if constexpr (kShare < kSlices) {
+        float others[kTileM / 2];
+        tile::product_by_steps<T, kTileM, kSlices - kShare, kScoreSums, C::kMaxAndSum, kShare>(
+            others, k, q);
+#pragma unroll
+        for (int i = 0; i < kTileM / 2; ++i) s[i] += others[i];
+      }
+    }
+
     HEDDLE_DEVICE void run(int steps) {
       const QRing q_ring{shared + Base::kAt.q_ring};
       const DoRing d_o_ring{shared + Base::kAt.d_o_ring};
@@ -208,9 +219,7 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
 #pragma unroll 1
       for (int step = 0; step < steps; ++step) {
         ptx::mbarrier_wait(q_ring.full(q_at.stage()), q_at.parity());
-        tile::product_by_steps<T, kTileM, kQk / 16, kSteps, C::kMaxAndSum>(
-            s, tile::KMajor<typename KTile::Plane>(shared + kAt.k),
-            tile::KMajor<typename QTile::Plane>(q_tile(shared, q_at.stage())));
+        multiply(q_tile(shared, q_at.stage()));
         if constexpr (!C::kUnitSlope) ptx::mbarrier_wait(p_ring.empty(0), p_at.parity() ^ 1);
         with_band([&](const Band& band) {
           exponentiate(shared + kAt.lse + q_at.stage() * Base::kLseBytes, at, band);
@@ -226,8 +235,8 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
         u32 probability[2][kTileM / 16][4];
         tile::split_fragment<T, kTileM>(probability, s, kWeightUnit);
         ptx::mbarrier_wait(d_o_ring.full(d_o_at.stage()), d_o_at.parity());
-        add_product<kVd, DoTile>(d_v, probability, d_o_tile(shared, d_o_at.stage()),
-                                 units(args, work, at.head).d_v);
+        add_product<DoTile, at_once(kVd)>(d_v, probability, d_o_tile(shared, d_o_at.stage()),
+                                          units(args, work, at.head).d_v);
         arrive(d_o_ring.empty(d_o_at.stage()));
         q_at.advance();
         d_o_at.advance();
@@ -309,7 +318,8 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
     HEDDLE_DEVICE void fall_back_unless_finite() const {
       bool is_finite = true;
 #pragma unroll
-      for (float x : d_k) is_finite = is_finite && fabsf(x) < __int_as_float(0x7f800000);
+      for (int i = 0; i < kQk / 2; ++i)
+        is_finite = is_finite & (fabsf(d_k[i]) < __int_as_float(0x7f800000));
       if (!is_finite) *args.problem.forward.fallback = 1;
     }
 
@@ -327,7 +337,7 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
 #pragma unroll 1
       for (int step = 0; step < steps; ++step) {
         ptx::mbarrier_wait(d_o_ring.full(d_o_at.stage()), d_o_at.parity());
-        tile::product_by_steps<T, kTileM, kVd / 16, 2>(
+        tile::product_by_steps<T, kTileM, kVd / 16, kGradientSums>(
             d_p, tile::KMajor<typename VTile::Plane>(shared + kAt.v),
             tile::KMajor<typename DoTile::Plane>(d_o_tile(shared, d_o_at.stage())));
 
@@ -341,8 +351,8 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
         ptx::mbarrier_arrive(d_o_ring.empty(d_o_at.stage()));
 
         ptx::mbarrier_wait(q_ring.full(q_at.stage()), q_at.parity());
-        add_product<kQk, QTile>(d_k, d_s, q_tile(shared, q_at.stage()),
-                                units(args, work, at.head).d_k * of_weights);
+        add_product<QTile, at_once(kQk)>(d_k, d_s, q_tile(shared, q_at.stage()),
+                                         units(args, work, at.head).d_k * of_weights);
         arrive(q_ring.empty(q_at.stage()));
         handover.advance();
         q_at.advance();

@@ -17,7 +17,7 @@ struct AttentionBackwardRows {
   using C = typename Main::C;
   using Input = typename Main::Input;
   using Gradient = typename Main::Gradient;
-  static constexpr int kRows = 64;  // of a block of prepare; divides kTileM
+  static constexpr int kRows = 64;  // of a block of prepare; divides kTileM, or is two
   static constexpr int kThreads = 256;
   static constexpr bool kExact = C::kPlanes > 1;  ///< f32
   static constexpr bool kStatsGradient = attention::kArgumentLayout.stats_gradient;
@@ -108,7 +108,8 @@ struct AttentionBackwardRows {
         clear[i] = make_float4(0, 0, 0, 0);
     }
     if constexpr (C::kDeterministic) {
-      if (threadIdx.x < Main::kDqTurns)
+      constexpr int kTiles = ceil_div(kRows, Main::kTileM);
+      if (threadIdx.x < kTiles * Main::kDqTurns)
         args.turns[line / Main::kTileM * Main::kDqTurns + threadIdx.x] = 0;
     }
 
@@ -120,15 +121,18 @@ struct AttentionBackwardRows {
     constexpr int kRowsAtOnce = kThreads / kLanes;
     const int lane = threadIdx.x % kLanes;
 #pragma unroll
-    for (int i = 0; i < kRows / kRowsAtOnce; ++i) {
-      const int place = i * kRowsAtOnce + threadIdx.x / kLanes, row = row0 + place;
+    for (int pass = 0; pass < kRows / kRowsAtOnce; ++pass) {
+      const int place = pass * kRowsAtOnce + threadIdx.x / kLanes, row = row0 + place;
       Sum sum = 0;
-      if (row < q_length && lane < kChunks) {
-        float x[8], y[8];
-        load_eight(attention::element_pointer<Input>(p.forward.o, batch, head, row, lane * 8), x);
-        load_eight(attention::element_pointer<Input>(p.d_o, batch, head, row, lane * 8), y);
 #pragma unroll
-        for (int n = 0; n < 8; ++n) sum += static_cast<Sum>(x[n]) * y[n];
+      for (int n = 0; n < ceil_div(kChunks, kLanes); ++n) {
+        const int chunk = n * kLanes + lane;
+        if (row >= q_length || chunk >= kChunks) continue;
+        float x[8], y[8];
+        load_eight(attention::element_pointer<Input>(p.forward.o, batch, head, row, chunk * 8), x);
+        load_eight(attention::element_pointer<Input>(p.d_o, batch, head, row, chunk * 8), y);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) sum += static_cast<Sum>(x[i]) * y[i];
       }
 #pragma unroll
       for (int apart = kLanes / 2; apart > 0; apart /= 2)
@@ -165,6 +169,14 @@ struct AttentionBackwardRows {
         (C::kLengths && p.d_q.offsets != nullptr ? attention::length_of(p.forward.q_lengths, batch)
                                                  : p.forward.q_length) -
         row0;
+    if constexpr (C::kValues.turns_sums())
+      finish_turned(sums, out, p.d_q.stride[2], scale, rows);
+    else
+      finish_rows(sums, out, p.d_q.stride[2], scale, rows);
+  }
+
+  HEDDLE_DEVICE static void finish_rows(const float* sums, Gradient* out, i64 stride, float scale,
+                                        int rows) {
     // A unit is eight columns of rows r and r + 8: sixteen sums side by side.
     constexpr int kGroups = Main::kDqColumns / 8, kUnitsPerPart = 32 * kGroups;
     constexpr int kUnits = Main::kTileM * Main::kDqWidth / 16;
@@ -187,8 +199,35 @@ struct AttentionBackwardRows {
       const int row = quad / 8 * 16 + quad % 8 + (Main::kSplitColumns ? 0 : 64 * part);
       const int column = group * 8 + (Main::kSplitColumns ? part * Main::kDqColumns : 0);
       if (column >= C::kQkDim) continue;
-      if (row < rows) store_eight(out + row * p.d_q.stride[2] + column, upper);
-      if (row + 8 < rows) store_eight(out + (row + 8) * p.d_q.stride[2] + column, lower);
+      if (row < rows) store_eight(out + row * stride + column, upper);
+      if (row + 8 < rows) store_eight(out + (row + 8) * stride + column, lower);
+    }
+  }
+
+  /// The same of a tile that consumers have made transposed, each its own columns: of a warp's 16
+  /// columns and 8 rows four sums side by side are those of columns c and c + 8 in two rows.
+  HEDDLE_DEVICE static void finish_turned(const float* sums, Gradient* out, i64 stride, float scale,
+                                          int rows) {
+    static_assert(is_same<Gradient, float>);
+    constexpr int kOfBox = Main::kTileM * tile::kBoxColumns,
+                  kShare = C::kValues.share_of(C::kQkDim);
+#pragma unroll
+    for (int i = threadIdx.x; i < Main::kTileM * Main::kDqWidth / 4; i += kThreads) {
+      const int share = 4 * i / (Main::kTileM * Main::kDqColumns);
+      const int box = 4 * i / kOfBox % (Main::kDqColumns / tile::kBoxColumns);
+      const int in_box = i % (kOfBox / 4), lane = in_box % 32;
+      const int row = in_box / 128 * 8 + tile::fragment_column(lane);
+      const float4 x = reinterpret_cast<const float4*>(sums)[i];
+      const float values[2][2] = {{x.x, x.y}, {x.z, x.w}};
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int of_share = box * tile::kBoxColumns + tile::fragment_row(in_box % 128, half);
+        const int column = share * kShare + of_share;
+        if (of_share >= kShare || column >= C::kQkDim) continue;
+#pragma unroll
+        for (int next = 0; next < 2; ++next)
+          if (row + next < rows) out[(row + next) * stride + column] = values[half][next] * scale;
+      }
     }
   }
 

@@ -74,7 +74,8 @@ struct BackwardBlock {
     // Heads come in groups that share the L2; within one, the first key tile of every head, then
     // the second: of a causal mask the longest first.
     const int tiles = ceil_div(p.kv_length, kTileN);
-    const int block = blockIdx.x / C::kCluster;  // or the cluster of all batch entries' blocks
+    // Or the cluster: of all batch entries' blocks, or of those that share columns.
+    const int block = blockIdx.x / (C::kCluster * C::kRanks);
     const int first_head = block / (args.head_group * tiles) * args.head_group;
     const int place = block - first_head * tiles;
     const int width = min_of(args.head_group, p.batch / C::kCluster * p.k_heads - first_head);
@@ -162,13 +163,14 @@ struct BackwardBlock {
     return C::kLengths && out.offsets != nullptr ? work.kv_length : args.problem.forward.kv_length;
   }
 
-  /// Writes a warp group's 64 rows of an f32 gradient, if it is wanted, from key0 on; the four
-  /// lanes of a quad fill a sector of 32 bytes.
+  /// Writes a warp group's 64 rows of an f32 gradient, if it is wanted, from key0 and first_column
+  /// on; the four lanes of a quad fill a sector of 32 bytes.
   template <int kHeadDim, int kColumns>
   HEDDLE_DEVICE static void store_f32_gradient(const float (&d)[kColumns / 2], float scale,
                                                const attention::Tensor& out,
                                                const BackwardArguments& args,
-                                               const BackwardWork& work, int key0) {
+                                               const BackwardWork& work, int key0,
+                                               int first_column = 0) {
     if (out.data == nullptr) return;
     const int thread = threadIdx.x % 128, written = written_rows(out, args, work);
 #pragma unroll
@@ -176,10 +178,10 @@ struct BackwardBlock {
       const int key = key0 + tile::fragment_row(thread, h);
       if (key >= written) continue;
       float* to = attention::element_pointer<float>(out, work.batch, work.key_head, key,
-                                                    tile::fragment_column(thread));
+                                                    first_column + tile::fragment_column(thread));
 #pragma unroll
       for (int i = 2 * h; i < kColumns / 2; i += 4) {
-        if (tile::fragment_column_step(i - 2 * h) < kHeadDim)
+        if (first_column + tile::fragment_column_step(i - 2 * h) < kHeadDim)
           *reinterpret_cast<float2*>(to + tile::fragment_column_step(i)) =
               make_float2(d[i] * scale, d[i + 1] * scale);
       }

@@ -17,8 +17,12 @@ struct BackwardConfig {
   int qk_dim = 128, v_dim = 128;   ///< multiples of 8
   bool by_gradient = false;  ///< attention_backward_by_gradient.cuh: head dims above 128, f32 too
   bool transposed = false;   ///< attention_backward_transposed.cuh, with by_gradient
-  int tile_m = 64;           ///< queries: 64, or 128 for head dims up to 64 (faster there)
+  int tile_m = 64;  ///< queries: 64, 128 for head dims up to 64 (faster there); f32 above 128 32
   int consumers = 2;
+  /// Consumers that share keys, each with columns of its own:
+  /// attention_backward_f32_by_columns.cuh.
+  int parts = 1;
+  int ranks = 1;   ///< blocks of a cluster that do so
   int blocks = 1;  ///< that share a processor
   /// A block has all keys of its head: dQ is a sum of its own products.
   bool all_keys = false;
@@ -54,8 +58,19 @@ struct BackwardConfig {
   /// with zeros.
   constexpr bool sequence_maps() const { return lengths && planes == 1; }
   /// Keys of a block, and its threads.
-  constexpr int tile_n() const { return transposed ? 96 : by_gradient ? 64 : 64 * consumers; }
+  constexpr int tile_n() const {
+    return transposed ? 96 : by_gradient ? 64 : 64 * consumers / parts;
+  }
   constexpr int threads() const { return by_gradient ? 512 : 128 * (1 + consumers); }
+
+  /// dQ of a step that has too few queries for a product's rows is made transposed.
+  constexpr bool turns_sums() const { return tile_m < 64; }
+  /// Of what consumers share, those of all ranks: how many have columns of their own.
+  constexpr int shares() const { return parts * ranks; }
+  /// Columns of one of them, of `columns`: whole slices of 16.
+  constexpr int share_of(int columns) const {
+    return parts > 1 ? (columns + 16 * shares() - 1) / (16 * shares()) * 16 : columns;
+  }
 
   /// qk_dim as products take it.
   constexpr int qk() const { return (qk_dim + 15) / 16 * 16; }
@@ -63,12 +78,14 @@ struct BackwardConfig {
   constexpr bool splits_columns() const { return !by_gradient && tile_m == 64; }
   /// Of dQ, that a group adds up.
   constexpr int dq_columns() const {
-    if (by_gradient) return tile::kBoxColumns * tile::boxes_of(qk_dim);
+    if (by_gradient || parts > 1) return tile::kBoxColumns * tile::boxes_of(share_of(qk_dim));
     if (!splits_columns()) return qk();
     return tile::kBoxColumns * tile::boxes_of(qk_dim) / consumers;
   }
   /// f32 sums of a query row, in the workspace.
-  constexpr int dq_width() const { return dq_columns() * (splits_columns() ? consumers : 1); }
+  constexpr int dq_width() const {
+    return dq_columns() * (splits_columns() ? consumers : shares());
+  }
   /// In a fixed order: one part of 64 columns would cost more fences than a step has time for, four
   /// would keep the next block waiting longer.
   static constexpr int kPartsOfTurn = 2;
@@ -98,6 +115,7 @@ struct BackwardLayout {
   int turned_k = 0, q_codes = 0, d_o_codes = 0;  ///< with codes, of which k and v are then, too
   int d_q = 0;                                   ///< not if by_gradient
   int d_q_bytes = 0;  ///< of a group: its sums in f32 or, with all_keys, a tile of rows
+  int dots = 0;       ///< of consumers that share them
   int p = 0;          ///< if by_gradient, of p_bytes
   int p_bytes = 0;
   int tiled = 0, lse = 0, delta = 0;
@@ -113,6 +131,7 @@ struct BackwardLayout {
   int work = 0;
   int turns = 0;     ///< if by_gradient: barriers
   int all_read = 0;  ///< if transposed: a barrier
+  int dots_barriers = 0;
   /// What a launch asks for: with room to align the window, but no more than a block can have. The
   /// window is declared aligned.
   int bytes = 0;
@@ -127,19 +146,24 @@ constexpr int exchange_bytes(const BackwardConfig& c) { return (c.cluster - 1) *
 constexpr BackwardLayout layout_of(const BackwardConfig& c) {
   BackwardLayout at;
   const int in_pair = c.codes ? 2 : 1;  // tiles of codes hold two in an element
-  const int d_s_bytes = c.codes        ? tile::tile_bytes(c.tile_m, c.tile_n() / 2)
+  const int d_s_bytes = c.parts > 1    ? tile::tile_bytes(c.tile_n(), 2 * c.tile_m)
+                        : c.codes      ? tile::tile_bytes(c.tile_m, c.tile_n() / 2)
                         : c.transposed ? tile::tile_bytes(c.tile_m, c.tile_n())
                                        : tile::tile_bytes(c.tile_n(), c.tile_m, c.planes);
   const int q_codes = c.codes ? c.q_stages * tile::tile_bytes(c.tile_m, c.qk_dim / 2) : 0;
   const int d_o_codes = c.codes ? c.d_o_stages * tile::tile_bytes(c.tile_m, c.v_dim / 2) : 0;
-  at.turned_k = at.k + tile::tile_bytes(c.tile_n(), c.qk_dim / in_pair, c.planes);
+  const int qk = c.share_of(c.qk_dim), v = c.share_of(c.v_dim);
+  at.turned_k = at.k + c.parts * tile::tile_bytes(c.tile_n(), qk / in_pair, c.planes);
   at.v = at.turned_k + (c.codes ? tile::tile_bytes(c.qk_dim, c.tile_n() / 2) : 0);
-  at.q_codes = at.v + tile::tile_bytes(c.tile_n(), c.v_dim / in_pair, c.planes);
+  at.q_codes = at.v + c.parts * tile::tile_bytes(c.tile_n(), v / in_pair, c.planes);
   at.d_o_codes = at.q_codes + q_codes;
   at.q = at.d_o_codes + d_o_codes;
-  at.d_o = at.q + c.q_stages * tile::tile_bytes(c.tile_m, c.qk_dim, c.planes);
-  at.d_s = at.d_o + c.d_o_stages * tile::tile_bytes(c.tile_m, c.v_dim, c.planes);
-  if (c.by_gradient) {
+  at.d_o = at.q + c.q_stages * c.parts * tile::tile_bytes(c.tile_m, qk, c.planes);
+  at.d_s = at.d_o + c.d_o_stages * c.parts * tile::tile_bytes(c.tile_m, v, c.planes);
+  if (c.parts > 1) {
+    at.dots = at.d_s + c.parts * d_s_bytes;
+    at.tiled = at.dots + 2 * c.tile_m * c.tile_n() * 4;
+  } else if (c.by_gradient) {
     at.p = at.d_s + c.handovers() * d_s_bytes;
     at.p_bytes = c.transposed ? d_s_bytes : 2 * c.tile_m * c.tile_n() * c.planes;
     at.tiled = at.p + c.handovers() * at.p_bytes;
@@ -167,7 +191,8 @@ constexpr BackwardLayout layout_of(const BackwardConfig& c) {
   at.work = at.exchange_sent + (c.cluster > 1 ? 16 : 0);
   at.turns = at.work + BackwardLayout::kWorkBytes;
   at.all_read = at.turns + (c.by_gradient ? c.dq_turns() * BackwardLayout::kTurnBytes : 0);
-  const int used = at.all_read + (c.transposed ? 8 : 0);
+  at.dots_barriers = at.all_read + (c.transposed ? 8 : 0);
+  const int used = at.dots_barriers + (c.ranks > 1 ? 2 * 8 : 0);
   const int aligned = used + tile::kTileAlignment;
   at.bytes = used > kMostShared ? used : aligned < kMostShared ? aligned : kMostShared;
   return at;

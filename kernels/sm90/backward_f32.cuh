@@ -7,6 +7,7 @@
 // largest, lest dS of a head be beyond f16, or so far below its bound that pairs lose its bits.
 #pragma once
 
+#include "../tile/gemm.cuh"
 #include "../tile/stepwise_product.cuh"
 #include "backward_block.cuh"
 
@@ -45,8 +46,10 @@ HEDDLE_DEVICE HeadUnits head_units(const BackwardArguments& args, int batch, int
   units.to_log2 = log2 ? 1.0f : kToLog2.high;
   units.delta = shrink * (1 / kWeightUnit) / d_p_unit;
   units.d_p = shrink * (1 / kWeightUnit);
-  units.d_v = d_o * (1 / kWeightUnit) * tile::kTileFactor;
-  units.d_k = d_p_unit / shrink * q * tile::kTileFactor;
+  // What sums of two steps of 16 queries lack is less than f32 has a factor for.
+  constexpr float kOfQueries = Block::kTileM > 32 ? tile::kTileFactor : 1.0f;
+  units.d_v = d_o * (1 / kWeightUnit) * kOfQueries;
+  units.d_k = d_p_unit / shrink * q * kOfQueries;
   units.d_q = d_p_unit / shrink * k * tile::kTileFactor;
   const float least = 0x1p-100f / (units.d_k < units.d_q ? units.d_k : units.d_q);
   units.least_weight = least < kLeastWeight ? kLeastWeight : least < 1.0f ? least : 1.0f;
@@ -113,6 +116,32 @@ template <int kCount>
 HEDDLE_DEVICE void add_scaled(float (&sum)[kCount], const float (&part)[kCount], float factor) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) sum[i] = ptx::fma(part[i], factor, sum[i]);
+}
+
+/// d += factor * a * the tile, a sum over one step, `kAtOnce` columns at a time from kFrom on: more
+/// find no registers beside wide sums.
+template <class Tile, int kAtOnce, int kFrom = 0, int kSlices, int kCount>
+HEDDLE_DEVICE void add_product(float (&d)[kCount], const u32 (&a)[2][kSlices][4], u32 tile_address,
+                               float factor) {
+  constexpr int kColumns = min_of(kAtOnce, 2 * kCount - kFrom);
+  using Plane = typename Tile::Plane;
+  float part[kColumns / 2];
+  // Parts begin with 0 of the sums before them: the assembler would put off the additions to those,
+  // with all parts held until then.
+  if constexpr (kFrom > 0) {
+    const u32 none = blockDim.y - 1;  // 0, which the assembler cannot know
+#pragma unroll
+    for (int i = 0; i < kColumns / 2; ++i)
+      part[i] = __uint_as_float(__float_as_uint(d[(kFrom - kAtOnce) / 2 + i]) & none);
+  }
+  ptx::wgmma_fence();
+  tile::issue_product<f16, kColumns>(part, a, tile::MnMajor<Plane>(tile_address, kFrom), kFrom > 0);
+  ptx::wgmma_commit();
+  ptx::wgmma_wait<0>();
+  ptx::pin(part);
+  add_scaled(reinterpret_cast<float(&)[kColumns / 2]>(d[kFrom / 2]), part, factor);
+  if constexpr (kFrom + kColumns < 2 * kCount)
+    add_product<Tile, kAtOnce, kFrom + kColumns>(d, a, tile_address, factor);
 }
 
 }  // namespace heddle::sm90

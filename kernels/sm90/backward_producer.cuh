@@ -2,6 +2,7 @@
 // and a warp for each consumer group adds its dQ to global memory.
 #pragma once
 
+#include "../ptx/cluster.cuh"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/sync.cuh"
 #include "../ptx/tma.cuh"
@@ -49,6 +50,19 @@ struct BackwardProducer {
     return map_of(args, which, shared);
   }
 
+  /// Starts the copies of a tile or, where consumers share the tensor's columns, of each one's.
+  template <class Tile>
+  HEDDLE_DEVICE static void load(u32 tile, const TensorMap* map, u32 barrier, int columns, int row,
+                                 int head, int batch) {
+    if constexpr (C::kParts == 1)
+      tile::load_tile<Tile>(tile, map, barrier, row, head, batch);
+    else
+      tile::load_shares<Tile>(tile, map, barrier, columns, C::kValues.share_of(columns),
+                              ptx::rank_of<C::kRanks>() * C::kParts, C::kParts, row, head, batch);
+  }
+  template <class Tile>
+  static constexpr int kStageBytes = C::kParts* Tile::kBytes;
+
   HEDDLE_DEVICE static void load_tiles(const BackwardArguments& args, u32 shared,
                                        const BackwardWork& work) {
     const attention::BackwardParameters& p = args.problem;
@@ -61,9 +75,9 @@ struct BackwardProducer {
 #pragma unroll 1
       for (int which = 0; which < 4; ++which) ptx::tensor_map_acquire(map_of(args, which, shared));
     }
-    ptx::mbarrier_arrive_expect_tx(shared + Main::kAt.k_full, KTile::kBytes);
-    tile::load_tile<KTile>(shared + Main::kAt.k, map_of(args, 1, shared), shared + Main::kAt.k_full,
-                           work.key0, work.key_head, place_of(work.batch));
+    ptx::mbarrier_arrive_expect_tx(shared + Main::kAt.k_full, kStageBytes<KTile>);
+    load<KTile>(shared + Main::kAt.k, map_of(args, 1, shared), shared + Main::kAt.k_full, C::kQkDim,
+                work.key0, work.key_head, place_of(work.batch));
 #pragma unroll 1
     for (int step = 0; step < work.steps(); ++step) {
       const int row = at.tile * Main::kTileM;
@@ -72,30 +86,30 @@ struct BackwardProducer {
 
       ptx::mbarrier_wait(q_ring.empty(q_at.stage()), q_at.parity() ^ 1);
       const u32 q_full = q_ring.full(q_at.stage());
-      ptx::mbarrier_arrive_expect_tx(q_full, QTile::kBytes + kQCodesBytes + Main::kLseBytes);
+      ptx::mbarrier_arrive_expect_tx(q_full, kStageBytes<QTile> + kQCodesBytes + Main::kLseBytes);
       if constexpr (C::kCodes)
         tile::load_tile<QCodes>(shared + Main::kAt.q_codes + q_at.stage() * QCodes::kBytes, &args.q,
                                 q_full, row, at.head, work.batch);
-      tile::load_tile<QTile>(shared + Main::kAt.q + q_at.stage() * QTile::kBytes,
-                             wide_map_of(args, 0, shared), q_full, row, at.head,
-                             place_of(work.batch));
+      load<QTile>(shared + Main::kAt.q + q_at.stage() * kStageBytes<QTile>,
+                  wide_map_of(args, 0, shared), q_full, C::kQkDim, row, at.head,
+                  place_of(work.batch));
       ptx::bulk_load(shared + Main::kAt.lse + q_at.stage() * Main::kLseBytes,
                      args.negative_lse + line * Main::kStatistics, Main::kLseBytes, q_full);
       if (step == 0) {
-        ptx::mbarrier_arrive_expect_tx(shared + Main::kAt.v_full, VTile::kBytes);
-        tile::load_tile<VTile>(shared + Main::kAt.v, map_of(args, 2, shared),
-                               shared + Main::kAt.v_full, work.key0, work.key_head,
-                               place_of(work.batch));
+        ptx::mbarrier_arrive_expect_tx(shared + Main::kAt.v_full, kStageBytes<VTile>);
+        load<VTile>(shared + Main::kAt.v, map_of(args, 2, shared), shared + Main::kAt.v_full,
+                    C::kVDim, work.key0, work.key_head, place_of(work.batch));
       }
       ptx::mbarrier_wait(d_o_ring.empty(d_o_at.stage()), d_o_at.parity() ^ 1);
       const u32 d_o_full = d_o_ring.full(d_o_at.stage());
-      ptx::mbarrier_arrive_expect_tx(d_o_full, DoTile::kBytes + kDoCodesBytes + Main::kDeltaBytes);
+      ptx::mbarrier_arrive_expect_tx(d_o_full,
+                                     kStageBytes<DoTile> + kDoCodesBytes + Main::kDeltaBytes);
       if constexpr (C::kCodes)
         tile::load_tile<DoCodes>(shared + Main::kAt.d_o_codes + d_o_at.stage() * DoCodes::kBytes,
                                  &args.d_o, d_o_full, row, at.head, work.batch);
-      tile::load_tile<DoTile>(shared + Main::kAt.d_o + d_o_at.stage() * DoTile::kBytes,
-                              wide_map_of(args, 3, shared), d_o_full, row, at.head,
-                              place_of(work.batch));
+      load<DoTile>(shared + Main::kAt.d_o + d_o_at.stage() * kStageBytes<DoTile>,
+                   wide_map_of(args, 3, shared), d_o_full, C::kVDim, row, at.head,
+                   place_of(work.batch));
       ptx::bulk_load(shared + Main::kAt.delta + d_o_at.stage() * Main::kDeltaBytes,
                      args.delta + line * C::kPlanes, Main::kDeltaBytes, d_o_full);
       q_at.advance();

@@ -30,6 +30,7 @@ struct ForwardBlock {
   /// Consumers that share rows have some of the columns each, of Q and K, too.
   static constexpr bool kSharesDots = C::kValues.shares_dots();
   static constexpr int kShares = C::kValues.shares();
+  static constexpr int kDotCells = kTileN / 2;  ///< of a thread
   static constexpr int kQkColumns = C::kValues.share_of(C::kQkDim);
   static constexpr int kQkSlices = (kQkColumns + 15) / 16;
   static constexpr int kPvSlices = kTileN / 16;

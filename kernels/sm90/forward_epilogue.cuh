@@ -53,8 +53,8 @@ struct ForwardEpilogue {
     for (int h = 0; h < 2; ++h) {
       const int row = work.first_row(consumer) + tile::fragment_row(thread, h);
       const bool valid = !C::kLengths || row < work.q_length;
-      const bool writes =
-          thread % 4 == 0 && consumer % C::kParts == 0 && block_rank<C>() == 0 && row < p.q_length;
+      const bool writes = thread % 4 == 0 && consumer % C::kParts == 0 &&
+                          ptx::rank_of<C::kRanks>() == 0 && row < p.q_length;
       const attention::RowEnd end =
           attention::end_row<kSplitF16, Block::kLog2References, C::kSink, Block::kByFactor>(
               p, work.batch, work.head, row, valid, writes,

@@ -88,18 +88,8 @@ struct ForwardProducer {
     if constexpr (!Block::kSharesDots) {
       tile::load_tile<Tile>(stage, map, full, row, head, batch);
     } else {
-      // The last box may reach beyond a share's columns, into what no product reads.
-      constexpr int kBoxes = Tile::Plane::kBoxes;
-      const int plane_columns = round_up(columns, tile::kBoxColumns);
-#pragma unroll 1
-      for (int part = 0; part < C::kParts; ++part) {
-        const int first = (block_rank<C>() * C::kParts + part) * C::kValues.share_of(columns);
-#pragma unroll 1
-        for (int box = 0; box < Tile::kBoxes; ++box)
-          ptx::tma_load_4d(stage + part * Tile::kBytes + box * Tile::kBoxBytes, map, full,
-                           box / kBoxes * plane_columns + first + box % kBoxes * tile::kBoxColumns,
-                           row, head, batch);
-      }
+      tile::load_shares<Tile>(stage, map, full, columns, C::kValues.share_of(columns),
+                              ptx::rank_of<C::kRanks>() * C::kParts, C::kParts, row, head, batch);
     }
   }
 

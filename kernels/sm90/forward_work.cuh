@@ -104,12 +104,6 @@ struct ForwardWork {
   }
 };
 
-/// Of the blocks of a cluster, that share a query tile.
-template <class Config>
-HEDDLE_DEVICE int block_rank() {
-  return Config::kRanks > 1 ? static_cast<int>(ptx::cluster_rank()) : 0;
-}
-
 /// The maps of a batch entry: q, k, v, o in order.
 template <class Config>
 HEDDLE_DEVICE const TensorMap* maps_of(const ForwardArguments& args, int batch) {

@@ -10,7 +10,7 @@
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/shared.cuh"
 #include "../ptx/sync.cuh"
-#include "forward_work.cuh"
+#include "../ptx/types.cuh"
 
 namespace heddle::sm90 {
 
@@ -19,7 +19,7 @@ class SharedDots {
   using C = typename Block::C;
   static constexpr bool kThere = Block::kSharesDots;
   static_assert(!kThere || (C::kParts == 2 && C::kConsumers == 2 && C::kRanks <= 2));
-  static constexpr int kCells = Block::kTileN / 2, kHalf = kCells / 2;  ///< of a thread
+  static constexpr int kCells = Block::kDotCells, kHalf = kCells / 2;  ///< of a thread
   static_assert(!kThere || kHalf % 4 == 0, "they move by 16 bytes");
   static constexpr int kHalfBytes = kHalf * 4 * 128;  ///< of a consumer's threads
   // Named barriers, + consumer: its cells are there; have been read; of two blocks, its sums are
@@ -36,7 +36,7 @@ class SharedDots {
   }
 
   HEDDLE_DEVICE SharedDots(u32 shared, int consumer)
-      : shared_(shared), consumer_(consumer), rank_(block_rank<C>()) {
+      : shared_(shared), consumer_(consumer), rank_(ptx::rank_of<C::kRanks>()) {
     if constexpr (kThere && C::kRanks == 1)
       ptx::barrier_arrive(kRead + (consumer_ ^ 1), 256);  // there are none yet
   }

@@ -44,13 +44,15 @@ HEDDLE_DEVICE void sum_by_steps(Issue issue, Take take) {
   }
 }
 
-/// d = a * b, tiles of two planes. kTransposed: rounded as b * a is, to the same numbers.
-template <typename T, int kN, int kSlices, int kBuffers, bool kTransposed = false, class A, class B>
+/// d = a * b, tiles of two planes, from slice kFirst on. kTransposed: rounded as b * a is, to the
+/// same numbers.
+template <typename T, int kN, int kSlices, int kBuffers, bool kTransposed = false, int kFirst = 0,
+          class A, class B>
 HEDDLE_DEVICE void product_by_steps(float (&d)[kN / 2], const A& a, const B& b) {
   const auto issue = [&](float(&step)[kN / 2], int i, int j, int k, bool accumulate) {
     ptx::Wgmma<kN>::template ss<T, A::kMajor, B::kMajor>(
-        step, a.plane(kTransposed ? j : i).slice(k), b.plane(kTransposed ? i : j).slice(k),
-        accumulate);
+        step, a.plane(kTransposed ? j : i).slice(kFirst + k),
+        b.plane(kTransposed ? i : j).slice(kFirst + k), accumulate);
   };
   sum_by_steps<kN, kSlices, kBuffers>(issue, [&](const float(&step)[kN / 2], int k) {
 #pragma unroll

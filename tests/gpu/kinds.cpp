@@ -150,11 +150,16 @@ AttentionOptions wide_f32() {
   return small(options);
 }
 
-/// Columns that warp groups share, above 256 those of two blocks.
-AttentionOptions shared_columns(int64_t least, int64_t most) {
-  AttentionOptions options = beyond_a_warp(aligned_f32_options());
+AttentionOptions of_head_dims(int64_t least, int64_t most, AttentionOptions options) {
+  options = beyond_a_warp(options);
   options.min_head_dim = least;
   options.max_head_dim = most;
+  return options;
+}
+
+/// Columns that warp groups share, above 256 those of two blocks.
+AttentionOptions shared_columns(int64_t least, int64_t most) {
+  AttentionOptions options = of_head_dims(least, most, aligned_f32_options());
   options.statistics = 0;
   return options;
 }
@@ -426,6 +431,30 @@ const std::vector<Kind>& kinds() {
       {"f32_hopper_forward_packed",
        [](Random& r) { return random_sdpa(r, packed(aligned_f32_options())); },
        {"attention forward", "of f16 pairs"}},
+      {"f32_hopper_backward_of_few_queries",
+       [](Random& r) {
+         return random_sdpa_backward(r,
+                                     small(of_head_dims(200, 256, aligned_f32_backward_options())));
+       },
+       {"attention backward", "32 x 64 tiles of f16 pairs"}},
+      {"f32_hopper_backward_of_few_queries_packed",
+       [](Random& r) {
+         return random_sdpa_backward(
+             r, packed(of_head_dims(200, 256, aligned_f32_backward_options())));
+       },
+       {"attention backward", "32 x 64 tiles of f16 pairs"}},
+      {"f32_hopper_backward_by_two_blocks",
+       [](Random& r) {
+         return random_sdpa_backward(r,
+                                     small(of_head_dims(264, 512, aligned_f32_backward_options())));
+       },
+       {"attention backward", "columns in 4 parts"}},
+      {"f32_hopper_backward_by_two_blocks_padded",
+       [](Random& r) {
+         return random_sdpa_backward(
+             r, padded(of_head_dims(264, 512, aligned_f32_backward_options())));
+       },
+       {"attention backward", "columns in 4 parts"}},
       {"f32_hopper_backward_padded",
        [](Random& r) { return random_sdpa_backward(r, padded(aligned_f32_backward_options())); },
        {"attention backward", "of f16 pairs"}},

@@ -26,7 +26,8 @@ TEST_P(HopperBackward, Compiles) {
   // none.
   std::vector<Instructed> instructed{{main, {"HGMMA", "UTMALDG", "UBLKCP"}}};
   if (!config->all_keys)
-    instructed[0].instructions.push_back(config->by_gradient ? "REDG" : "UBLKRED");
+    instructed[0].instructions.push_back(config->by_gradient || config->parts > 1 ? "REDG"
+                                                                                  : "UBLKRED");
   if (config->load_gradient && !config->tiled_gradient)
     instructed.push_back({load, {"HGMMA", "UTMALDG", "UBLKCP"}});
   expect_clean(lower_backward_sm90(problem, *target_named(architecture)), architecture, instructed);
@@ -125,6 +126,40 @@ std::vector<Case> cases() {
   add(256, 256, {F::bias, F::statistics});
   add(256, 256, {F::causal, F::bias, F::philox, F::statistics});
   add(128, 128, {F::causal, F::bias, F::philox, F::statistics}, DataType::f32);
+  // f32 of wide heads: up to 256 columns by gradient, with what scores have, above by columns.
+  for (auto [qk, v] :
+       {std::pair{160, 160}, {192, 128}, {192, 192}, {136, 72}, {256, 256}, {72, 256}}) {
+    for (const auto& features : {std::vector<F>{},
+                                 {F::causal},
+                                 {F::window, F::lengths, F::deterministic},
+                                 {F::causal, F::statistics},
+                                 {F::causal, F::soft_cap},
+                                 {F::causal, F::alibi},
+                                 {F::causal, F::log2},
+                                 {F::causal, F::sink},
+                                 {F::causal, F::philox},
+                                 {F::window, F::lengths, F::soft_cap, F::sink, F::deterministic},
+                                 {F::window, F::lengths, F::alibi, F::log2, F::deterministic},
+                                 {F::window, F::lengths, F::factor, F::sink, F::deterministic},
+                                 {F::ragged, F::causal}})
+      add(qk, v, features, DataType::f32);
+    if (std::max(qk, v) > 192) continue;
+    for (const auto& features : {std::vector<F>{F::threefry},
+                                 {F::bias},
+                                 {F::causal, F::bias, F::philox, F::statistics},
+                                 {F::causal, F::boolean_mask}})
+      add(qk, v, features, DataType::f32);
+  }
+  for (auto [qk, v] : {std::pair{320, 320}, {512, 512}, {264, 8}, {40, 512}, {456, 248}}) {
+    for (const auto& features : {std::vector<F>{},
+                                 {F::causal},
+                                 {F::window, F::lengths},
+                                 {F::causal, F::statistics},
+                                 {F::causal, F::log2},
+                                 {F::causal, F::sink},
+                                 {F::ragged, F::causal}})
+      add(qk, v, features, DataType::f32);
+  }
   for (int dim : {8, 40, 72, 80, 96, 104}) add(dim, dim, {F::causal});
   for (auto [qk, v] : {std::pair{128, 64}, {64, 128}, {72, 40}}) add(qk, v, {F::causal});
   for (auto [qk, v] : {std::pair{64, 64}, {128, 128}, {72, 40}, {192, 128}, {256, 256}}) {

@@ -136,7 +136,7 @@ std::vector<Case> cases() {
     }
   }
   // Rows of a consumer's own, shared columns, and those of two blocks; where nothing but O is
-  // wanted.
+  // wanted, and with statistics where the backward takes them.
   for (auto [qk, v] :
        {std::pair{192, 128}, {256, 128}, {160, 160}, {256, 256}, {320, 320}, {512, 512}}) {
     const auto add_alone = [&, qk = qk, v = v](std::vector<F> features) {
@@ -151,6 +151,17 @@ std::vector<Case> cases() {
       add_alone({F::window, lengths, F::soft_cap, F::philox, F::sink});
       if (qk <= 192) add_alone({F::window, lengths, F::bias, F::sink, F::log2});
     }
+    for (const auto& features : {std::vector<F>{F::causal},
+                                 {F::causal, F::statistics},
+                                 {F::window, F::lengths, F::sink, F::statistics},
+                                 {F::ragged, F::log2}})
+      add(qk, v, features, 512, DataType::f32);
+    if (qk > 256) continue;
+    for (const auto& features : {std::vector<F>{F::causal, F::soft_cap, F::statistics},
+                                 {F::causal, F::alibi, F::philox},
+                                 {F::window, F::lengths, F::soft_cap, F::philox, F::sink}})
+      add(qk, v, features, 512, DataType::f32);
+    if (qk <= 192) add(qk, v, {F::causal, F::bias, F::statistics}, 512, DataType::f32);
   }
   return all;
 }

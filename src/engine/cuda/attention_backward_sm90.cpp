@@ -214,10 +214,31 @@ int64_t head_group(const BackwardSm90Config& config, bool deterministic, int64_t
   return 1;
 }
 
+/// Of f32 a warp group takes so many columns of dK or dV; more are shared out.
+constexpr int kMostColumnsOfOne = 256;
+
+/// Pairs of wide heads: 64 queries a step as far as there is room for them, and registers, and a
+/// second stage of Q and dO where there is room for that.
+void fit_wide_pairs(BackwardSm90Config& config) {
+  const bool is_plain = !config.has_score && !config.drops() && !config.max_and_sum;
+  const bool has_registers =
+      config.v_dim <= 128 ? !config.few_registers : config.v_dim <= 160 && is_plain;
+  config.tile_m = config.qk_dim <= 192 && has_registers ? 64 : 32;
+  if (std::max(config.qk_dim, config.v_dim) > kMostColumnsOfOne) {
+    config.by_gradient = false;
+    config.parts = config.ranks = 2;
+  }
+  config.q_stages = config.d_o_stages = 1;
+  for (int* stages : {&config.q_stages, &config.d_o_stages}) {
+    *stages = 2;
+    if (config.shared_bytes() > sm90::kMostShared) *stages = 1;
+  }
+}
+
 /// Few keys are a block's own, which then sums nothing in memory; up to 64 of them are one group's,
 /// and two blocks share a processor. `narrow`: so much fits.
 void fit_tiles(const AttentionFacts& facts, bool narrow, BackwardSm90Config& config) {
-  if (config.by_gradient || facts.few_keys == 0) return;
+  if (config.by_gradient || config.parts > 1 || facts.few_keys == 0) return;
   // Above 64 a score beside the ends of sequences leaves no registers for where dQ lies.
   const bool full =
       std::max(config.qk_dim, config.v_dim) > 64 && config.has_score && config.lengths;
@@ -233,13 +254,22 @@ void fit_tiles(const AttentionFacts& facts, bool narrow, BackwardSm90Config& con
 
 }  // namespace
 
+int most_columns_of_pairs_backward(const AttentionStructure& forward, const AttentionFacts& facts) {
+  constexpr int kMostShared = 512, kMostBesideAddresses = 192;
+  const problem::Dropout::Kind dropout = forward.dropout.kind;
+  if (reads_cells(forward, facts) || dropout == problem::Dropout::Kind::threefry)
+    return kMostBesideAddresses;
+  const bool is_plain = forward.score.is_identity() && dropout == problem::Dropout::Kind::none;
+  return is_plain ? kMostShared : kMostColumnsOfOne;
+}
+
 Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProblem& problem) {
   const AttentionBackwardStructure& structure = problem.structure;
   const AttentionStructure& forward = structure.forward;
   const AttentionSizes& sizes = problem.sizes;
   const AttentionFacts facts = problem::facts_of(problem);
   HEDDLE_TRY(check_backward(problem, facts));
-  HEDDLE_TRY(check_head_dims(forward, "Hopper backward"));
+  if (!is_f32(forward)) HEDDLE_TRY(check_head_dims(forward, "Hopper backward"));
   HEDDLE_TRY(check_lengths(sizes, kMostRowsSm90));
   HEDDLE_TRY(check_features(structure, facts));
   HEDDLE_TRY(check_operands(structure, facts));
@@ -262,11 +292,14 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   config.dropout = dropout_of(forward.dropout.kind);
   const bool drops = config.drops();
   if (is_f32(forward)) {
-    HEDDLE_TRY(check_f16_pairs("sdpa_backward", forward, sizes, 128));
+    const int most = most_columns_of_pairs_backward(forward, facts);
+    HEDDLE_TRY(check_f16_pairs("sdpa_backward", forward, sizes,
+                               structure.deterministic ? std::min(most, kMostColumnsOfOne) : most));
     config.element = Element::f16;
     config.planes = 2;
     // As compiled without spills, and without a change to what has registers.
-    config.few_registers = (forward.v_head_dim > 96 || drops) && reads_cells(forward, facts);
+    config.few_registers = forward.v_head_dim > 192 ||
+                           ((forward.v_head_dim > 96 || drops) && reads_cells(forward, facts));
   }
   // Tiles by measurement: kernels/notes/sm90_attention_backward.md.
   const int widest = std::max(forward.qk_head_dim, forward.v_head_dim);
@@ -284,6 +317,7 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   config.by_gradient =
       widest > 128 || (config.planes > 1 && (widest > 64 || config.has_score || drops));
   if (config.by_gradient) config.q_stages = 2;
+  if (config.planes > 1 && widest > 128) fit_wide_pairs(config);
   if (is_tiled && (widest <= 64 || (widest <= 128 && config.tiled == sm90::Tiled::booleans)))
     config.tiled_stages = 2;
   if (!structure.load_gradients.empty()) {
@@ -301,13 +335,13 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   config.deterministic = structure.deterministic && !config.all_keys;
   config.transposed = can_transpose(structure, facts, config);
   config.downwards = config.deterministic && config.upper_varies && facts.groups_queries;
-  config.q_rounded = round_up(sizes.q_length, config.tile_m);
+  config.q_rounded = round_up(sizes.q_length, std::max(config.tile_m, kRowsOfPrepare));
   const int64_t heads = sizes.batch * sizes.k_heads;
   const int64_t key_tiles = divide_up(sizes.kv_length, config.tile_n());
   const int64_t group = head_group(config, config.deterministic, key_tiles, sizes);
   config.head_group =
       static_cast<int>(std::max<int64_t>(1, std::min(group, heads) / config.cluster));
-  const int64_t blocks = key_tiles * heads;
+  const int64_t blocks = key_tiles * heads * config.ranks;
   const int64_t rows = sizes.batch * sizes.q_heads * config.q_rounded;
   if (blocks > kMostBlocks || rows > kMostBlocks) {
     return error(Code::graph_not_supported,
@@ -369,20 +403,19 @@ std::vector<KernelUnit> backward_sm90_units(const AttentionBackwardStructure& st
   const std::string derivative = score_source("Derivative", slope_of(structure).rest, forward,
                                               loads, &facts, config.tiled_operand);
   const bool pairs = config.planes > 1;
+  using Kind = std::pair<const char*, const char*>;
+  const auto [file, kind] = config.parts > 1     ? Kind("_by_columns", "ByColumns")
+                            : config.transposed  ? Kind("_transposed", "Transposed")
+                            : config.by_gradient ? Kind("_by_gradient", "ByGradient")
+                                                 : Kind("", "");
   const std::string common = fmt::format(
       "#include \"sm90/attention_backward{}{}.cuh\"\n"
       "namespace heddle {{\n"
       "{}{}{}"
       "using Main = sm90::AttentionBackward{}{}<{}>;\n"
       "}}  // namespace heddle\n",
-      pairs ? "_f32" : "",
-      config.transposed    ? "_transposed"
-      : config.by_gradient ? "_by_gradient"
-                           : "",
-      config_source<sm90::BackwardConfig>(config), score, derivative, pairs ? "F32" : "",
-      config.transposed    ? "Transposed"
-      : config.by_gradient ? "ByGradient"
-                           : "",
+      pairs ? "_f32" : "", file, config_source<sm90::BackwardConfig>(config), score, derivative,
+      pairs ? "F32" : "", kind,
       pairs && !config.by_gradient ? "Config" : "Config, Score, Derivative");
   const std::string rows =
       "#include \"sm90/attention_backward_rows.cuh\"\n"

@@ -32,6 +32,10 @@ struct BackwardSm90Workspace {
   int64_t negative_lse = 0, delta = 0, d_q_sum = 0, turns = 0, maps = 0, head_units = 0, bytes = 0;
 };
 
+/// Of f32: the widest heads whose gradients they compute, of such a forward, in any order.
+int most_columns_of_pairs_backward(const problem::AttentionStructure& forward,
+                                   const problem::AttentionFacts& facts);
+
 /// The configuration, or which limit of the kernels the problem breaks.
 Result<BackwardSm90Config> configure_backward_sm90(
     const problem::AttentionBackwardProblem& problem);
@@ -44,6 +48,8 @@ inline constexpr const char* kBackwardSm90Names[] = {
     "attention_backward_prepare", "attention_backward_main", "attention_backward_finish",
     "attention_backward_sink", "attention_backward_load"};
 inline constexpr int kBackwardSm90RowThreads = 256, kBackwardSm90LoadThreads = 288;
+/// Of a block of the first of them.
+inline constexpr int kRowsOfPrepare = 64;
 
 /// Of the arguments of the kernel of that name, of a problem whose score reads so many loads.
 attention::ArgumentLayout argument_layout_of_backward_sm90(

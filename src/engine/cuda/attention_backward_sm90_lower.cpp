@@ -21,7 +21,6 @@ using problem::AttentionSizes;
 using problem::kAbsent;
 using problem::OperandId;
 
-constexpr int kRowsOfPrepare = 64;
 /// dS has one unit a head, by the largest rows of dO and V: a row of V 2^13 times the others cost
 /// dK three times the naive error.
 constexpr int kSpreadOfV = 10;
@@ -150,11 +149,11 @@ std::vector<BackwardSm90Launch> launches_of_backward_sm90(const AttentionBackwar
         .grid_z = batch,
         .threads = kBackwardSm90RowThreads}},
       {main,
-       {.grid_x = static_cast<unsigned>(key_tiles * sizes.k_heads * sizes.batch),
+       {.grid_x = static_cast<unsigned>(key_tiles * sizes.k_heads * sizes.batch * config.ranks),
         .threads = static_cast<unsigned>(config.threads()),
         .shared_bytes = static_cast<unsigned>(config.shared_bytes()),
         .overlaps_predecessor = true,
-        .cluster = static_cast<unsigned>(config.cluster)}}};
+        .cluster = static_cast<unsigned>(config.cluster * config.ranks)}}};
   if (problem.structure.d_q != kAbsent && !config.all_keys) {
     launches.push_back({finish,
                         {.grid_x = static_cast<unsigned>(config.q_rounded / config.tile_m),
@@ -224,14 +223,16 @@ Result<Lowering> lower_backward_sm90(const AttentionBackwardProblem& problem,
     planned.aligned.push_back(
         {structure.load_gradients[0].gradient, "the gradient of what the score reads"});
   lowering.description =
-      fmt::format("attention backward, Hopper kernels{}, {} x {} tiles{}{}, {}",
+      fmt::format("attention backward, Hopper kernels{}, {} x {} tiles{}{}{}, {}",
                   config.cluster > 1      ? " with score tiles and their gradient by clusters"
                   : config.tiled_gradient ? " with score tiles and their gradient by tiles"
                   : config.load_gradient  ? " with score tiles and their gradient"
                   : config.tiled_operand != kAbsent ? " with score tiles"
                                                     : "",
                   config.tile_m, config.tile_n(), config.planes > 1 ? " of f16 pairs" : "",
-                  structure.deterministic ? " in a fixed order" : "", target.architecture);
+                  structure.deterministic ? " in a fixed order" : "",
+                  config.parts > 1 ? fmt::format(", columns in {} parts", config.shares()) : "",
+                  target.architecture);
   lowering.launches = std::make_shared<const BackwardSm90Launches>(std::move(planned));
   return lowering;
 }

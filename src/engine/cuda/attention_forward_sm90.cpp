@@ -5,6 +5,7 @@
 
 #include "attention/rope_parameters.h"
 #include "core/rounding.h"
+#include "engine/cuda/attention_backward_sm90.h"
 #include "engine/cuda/attention_check.h"
 #include "engine/cuda/config_source.h"
 #include "engine/cuda/device_names.h"
@@ -41,27 +42,27 @@ Status check_key_rotation(const AttentionProblem& problem) {
   return configure_rope(*key_rotation(problem)).status();
 }
 
-/// Of f32 the kernel takes at most so many columns, beside statistics fewer: a backward of wider
-/// heads is the general kernel's, which adds scores up in another order than this one does, and
-/// wants those of its own forward (kernels/notes/f32.md).
-constexpr int kMostColumnsOfPairs = 512, kMostColumnsBesideStatistics = 128;
+/// Of f32 the kernel takes at most so many columns, and leaves statistics of no more than the
+/// backward of this kind takes: the general one adds scores up in another order, and wants those of
+/// its own forward (kernels/notes/f32.md).
+constexpr int kMostColumnsOfPairs = 512, kFewColumns = 128;
 
 Status check_pairs(const AttentionStructure& structure, const AttentionFacts& facts,
                    const AttentionSizes& sizes) {
   const int widest = std::max(structure.qk_head_dim, structure.v_head_dim);
   const bool has_statistics =
       structure.stats != kAbsent || structure.max != kAbsent || structure.sum_exp != kAbsent;
-  if (has_statistics && widest > kMostColumnsBesideStatistics) {
+  const int trained = most_columns_of_pairs_backward(structure, facts);
+  if (has_statistics && widest > trained) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa head_dim {} (q, k) and {} (v); in f32 the Hopper kernel writes "
-                 "statistics of at most {}",
-                 structure.qk_head_dim, structure.v_head_dim, kMostColumnsBesideStatistics);
+                 "statistics of at most {} with such scores",
+                 structure.qk_head_dim, structure.v_head_dim, trained);
   }
   // Making pairs takes longer than the general kernel does: at d 160 and 192/128 1.5 times, at d
   // 256 as long, of 32 keys 2.3 times. (96 keys: 1.1 to 1.2, 0.7; d 512: 0.75.)
   constexpr int kFewKeys = 64;
-  if (widest > kMostColumnsBesideStatistics && widest <= 256 && facts.is_short &&
-      facts.few_keys <= kFewKeys) {
+  if (widest > kFewColumns && widest <= 256 && facts.is_short && facts.few_keys <= kFewKeys) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa of at most {} keys with head_dim {} (q, k) and {} (v); in f32 the "
                  "Hopper kernel takes longer for these than the general one",

@@ -70,6 +70,8 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("transposed", c.transposed);
   visit("tile_m", c.tile_m);
   visit("consumers", c.consumers);
+  visit("parts", c.parts);
+  visit("ranks", c.ranks);
   visit("blocks", c.blocks);
   visit("all_keys", c.all_keys);
   visit("q_stages", c.q_stages);
