@@ -93,10 +93,20 @@ class FieldWriter {
   Json& out_;
 };
 
+/// JSON's writer checks it, and can be told what to do with other bytes: of UTF-8 it is all one.
+bool is_utf8(const std::string& text) {
+  const Json json = text;
+  const auto dumped = [&](Json::error_handler_t of_others) {
+    return json.dump(-1, ' ', false, of_others);
+  };
+  return dumped(Json::error_handler_t::replace) == dumped(Json::error_handler_t::ignore);
+}
+
 Json write_tensor(const Graph& graph, const Tensor& tensor) {
   Json out = {{"uid", tensor.uid}};
   FieldWriter writer(graph, out);
-  writer.text("name", tensor.name);
+  // With other bytes in place of those that are no UTF-8, names of two tensors could be one.
+  if (is_utf8(tensor.name)) writer.text("name", tensor.name);
   if (tensor.dtype) out["dtype"] = heddle::name(*tensor.dtype);
   writer.dims("dims", tensor.dims);
   writer.dims("strides", tensor.strides);

@@ -52,6 +52,21 @@ TEST(Text, RoundTripsEveryOpInBothLayouts) {
   }
 }
 
+// Characters in place of bytes that are none would make one name of two.
+TEST(Text, NamesOfOtherBytesAreLeftOut) {
+  Graph graph = samples::sdpa();
+  graph.tensors[0].name = "\xFF";
+  graph.tensors[1].name = "\xC3";
+  graph.tensors[2].name = "\xEF\xBF\xBD";  // the character itself
+  ASSERT_TRUE(validate(graph).is_ok()) << validate(graph).message();
+  Result<Graph> read = read_text(write_text(graph));
+  ASSERT_TRUE(read.is_ok()) << read.status().message();
+  EXPECT_TRUE(validate(*read).is_ok()) << validate(*read).message();
+  EXPECT_EQ(read->tensors[0].name, "");
+  EXPECT_EQ(read->tensors[1].name, "");
+  EXPECT_EQ(read->tensors[2].name, graph.tensors[2].name);
+}
+
 // Every field set to something that is not its default, so that a forgotten one is missed.
 TEST(Text, RoundTripsEveryField) {
   Graph graph = samples::sdpa();
