@@ -268,6 +268,15 @@ def test_what_a_causal_row_does_not_see_is_the_least_number():
     assert (scores[:, :, np.tril_indices(4)[0], np.tril_indices(4)[1]] > -100).all()
 
 
+def test_scores_are_infinite_where_the_bias_is_agrees_with_onnxruntime():
+    node = draw(75, rows=4, unidirectional=1, added=(1, HEADS), mask="rows", mask_filter_value=-2.0, outputs=("output", "qk"))
+    bias = node.inputs["attention_bias"]
+    bias[0, 0, 0, 2] = bias[0, 1, 2, 1] = bias[0, 2, 3, 3] = -np.inf  # behind a row's own place, before it, and in the last row
+    ours, theirs = node.by_onnxruntime(MICROSOFT), node.by_onnxruntime()
+    assert np.isneginf(theirs["qk"]).sum() == 3 * BATCH
+    compare(node, ours, theirs, 2e-5)
+
+
 def test_reruns_are_the_same():
     node = draw(71, rows=70, past=30, mask="lengths", bias=True, outputs=CACHES)
     same(node.by_onnxruntime(MICROSOFT), node.by_onnxruntime(MICROSOFT))

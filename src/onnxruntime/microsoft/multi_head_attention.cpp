@@ -211,7 +211,7 @@ class MultiHeadAttention : public Node {
   }
 
   /// qk has what is added to the scores too, and the least number there is where a causal row does
-  /// not see.
+  /// not see, or where its bias is infinite that, as ONNX Runtime has it.
   void finish(Inputs inputs, std::span<const Value> outputs) const override {
     const Value& scores = outputs[kScores];
     if (!scores.is_given()) return;
@@ -224,18 +224,19 @@ class MultiHeadAttention : public Node {
       for (int64_t h = 0; h < dims[1]; ++h) {
         for (int64_t i = 0; i < dims[2]; ++i) {
           for (int64_t j = 0; j < dims[3]; ++j, ++at) {
-            if (mask_.is_hidden(*shapes, i, j)) {
-              store(*scores.dtype, scores.data, at, least(*scores.dtype));
-              continue;
-            }
-            double value = load(*scores.dtype, scores.data, at);
-            value += mask_.added(inputs, *shapes, b, i, j);
+            double added = 0;
             if (bias.is_given()) {
               const int64_t row =
                   ((bias.dims[0] == 1 ? 0 : b) * bias.dims[1] + (bias.dims[1] == 1 ? 0 : h)) *
                       dims[2] +
                   i;
-              value += load(*bias.dtype, bias.data, row * dims[3] + j);
+              added = load(*bias.dtype, bias.data, row * dims[3] + j);
+            }
+            double value = load(*scores.dtype, scores.data, at);
+            if (!mask_.is_hidden(*shapes, i, j)) {
+              value += mask_.added(inputs, *shapes, b, i, j) + added;
+            } else {  // what is finite is lost beside the least number
+              value = std::isinf(added) ? added : least(*scores.dtype);
             }
             store(*scores.dtype, scores.data, at, value);
           }
