@@ -66,6 +66,14 @@ bool is_score(const Instruction* column) {
   return column->is(Opcode::dot);
 }
 
+/// Whether `x` is a product, laid out or rounded otherwise.
+bool is_product(const Instruction* x) {
+  while (x->is(Opcode::transpose) || x->is(Opcode::reshape) || x->is(Opcode::convert) ||
+         x->is(Opcode::copy))
+    x = x->operand(0);
+  return x->is(Opcode::dot);
+}
+
 bool computes_elementwise(const Instruction* x) {
   return hlo::is_elementwise(x->opcode()) &&
          (hlo::is_floating(x->shape().type()) || x->shape().type() == hlo::ElementType::pred);
@@ -442,6 +450,9 @@ class Splitter {
       HEDDLE_ASSIGN(const Parts parts, elementwise(x, axis, levels));
       return beside_[x] = parts;
     }
+    // Scores of all that are no keys and a column, but rows or heads, or keys of which the first
+    // has a bias of its own.
+    if (is_product(x)) return cannot(x);
     const auto cut = [&](int64_t first, int64_t count) {
       std::vector<hlo::SliceDimension> slice;
       for (int64_t size : x->shape().dims()) slice.push_back({0, size, 1});

@@ -20,6 +20,24 @@ def bias_full(q, k, v, bias):
     return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
 
 
+@both(QB, KB, VB, shape(B, H, Q, K - 1), out=OB)
+def bias_of_all_keys_but_the_first(q, k, v, bias):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) + jnp.pad(bias, ((0, 0), (0, 0), (0, 0), (1, 0)))
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, shape(B, H, Q - 1, K), shape(B, H, 1, K), out=OB)
+def bias_of_rows_and_of_the_last(q, k, v, of_rows, of_last):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) + jnp.concatenate([of_rows, of_last], 2)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, shape(B, H, Q, K), out=OB)
+def bias_of_the_head_before(q, k, v, bias):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) + jnp.roll(bias, 1, 1)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
 def distances(dtype=jnp.int32):
     return jnp.arange(K, dtype=dtype)[None, :] - jnp.arange(Q, dtype=dtype)[:, None]
 
