@@ -1,6 +1,8 @@
 #include "rewrite/canonical.h"
 
 #include <algorithm>
+#include <set>
+#include <variant>
 #include <vector>
 
 #include "hlo/unread_fields.h"
@@ -24,7 +26,8 @@ using hlo::Opcode;
 
 namespace {
 
-// Inlining copies a callee for each of its calls; programs that would grow past this keep theirs.
+// A callee is copied for each of its calls, a loop's body for each loop; programs that would grow
+// past this keep theirs.
 constexpr int kMaxInstructions = 1 << 20;
 
 void inline_call(Instruction* call) {
@@ -78,6 +81,43 @@ void inline_calls(hlo::Module& module) {
       }
 }
 
+/// Loops and conditionals that call the same computations, as those of a function that was inlined
+/// where it is called do, each get their own: a state that is changed is one loop's alone.
+void copy_shared_bodies(hlo::Module& module) {
+  int count = module.instruction_count();
+  std::set<const Computation*> reached;
+  std::vector<Computation*> work{module.entry()};
+  const auto own = [&](Computation*& called) {
+    if (!reached.insert(called).second) {
+      if (count >= kMaxInstructions) return;
+      called = module.clone(called);
+      count += called->instruction_count();
+      reached.insert(called);
+    }
+    work.push_back(called);  // what a copy calls in its turn is another's by now
+  };
+  while (!work.empty()) {
+    const Computation* computation = work.back();
+    work.pop_back();
+    for (Instruction* x : computation->instructions()) {
+      if (!x->is(Opcode::while_) && !x->is(Opcode::conditional)) {
+        for (Computation* called : x->called_computations())
+          if (reached.insert(called).second) work.push_back(called);
+        continue;
+      }
+      for (hlo::Attribute attribute : std::vector<hlo::Attribute>(x->attributes())) {
+        if (auto* one = std::get_if<Computation*>(&attribute.value))
+          own(*one);
+        else if (auto* all = std::get_if<std::vector<Computation*>>(&attribute.value))
+          std::for_each(all->begin(), all->end(), own);
+        else
+          continue;
+        x->set(attribute.name, std::move(attribute.value));
+      }
+    }
+  }
+}
+
 /// get-tuple-element(tuple(...)) is the element.
 void take_tuples_apart(Computation* computation) {
   for (Instruction* x : computation->instructions())
@@ -102,6 +142,7 @@ Status canonicalise(hlo::Module& module) {
     take_roundings_to_own_type_away(*computation);
   }
   module.remove_dead();  // a call that was inlined reads a stack, or calls a branch, too
+  copy_shared_bodies(module);
   const Callers callers(module);
   for (Computation* computation : module.computations())
     HEDDLE_TRY(take_conditionals_apart(*computation, callers));

@@ -486,6 +486,9 @@ std::vector<Expected> fused() {
   all.push_back({"branches", 2, 0});
   all.push_back({"branches_grad", 2, 2});
   all.push_back({"scan_of_branches_grad", 2, 1});
+  all.push_back({"scan_called_twice", 2, 2});
+  all.push_back({"scan_of_a_branch_called_twice", 2, 0});
+  all.push_back({"scan_of_a_branch_called_twice_grad", 2, 2});
   all.push_back({"attention_or_means", 1, 0});
   for (const char* name :
        {"causal_or_full", "one_of_three_in_groups", "dropped_or_not", "differential",

@@ -137,6 +137,29 @@ FORMS["scan_of_branches"] = (scan_of_branches, (*LAYERS, shape(3, dtype=jnp.bool
 FORMS["scan_of_branches_grad"] = (jax.grad(scan_of_branches, (0, 1)), (*LAYERS, shape(3, dtype=jnp.bool_)))
 
 
+def called_twice(stack):
+    """A function under jit is one in the module, and so are the bodies of its loop and the branches in it."""
+    def loss(x, weights, *rest):
+        return jnp.sum(stack(stack(x, weights, *rest), 0.5 * weights, *rest) ** 2)
+
+    return loss
+
+
+@jax.jit
+def stacked(x, weights):
+    return lax.scan(lambda x, w: (attention_layer(x, w), None), x, weights)[0]
+
+
+@jax.jit
+def chosen_or_not(x, weights, chosen):
+    return lax.cond(chosen, lambda x, w: lax.scan(lambda x, w: (attention_layer(x, w), None), x, w)[0], lambda x, w: x, x, weights)
+
+
+FORMS["scan_called_twice"] = (jax.value_and_grad(called_twice(stacked), (0, 1)), LAYERS)
+FORMS["scan_of_a_branch_called_twice"] = (called_twice(chosen_or_not), (*LAYERS, shape(dtype=jnp.bool_)))
+FORMS["scan_of_a_branch_called_twice_grad"] = (jax.grad(called_twice(chosen_or_not), (0, 1)), (*LAYERS, shape(dtype=jnp.bool_)))
+
+
 def dropping_layers_in_scan(checkpoint):
     def loss(x, weights, keys):
         def layer(x, per_layer):
