@@ -125,6 +125,7 @@ class Writer {
         operand.made == Made::table_starts)
       return x;
     if (operand.made == Made::as_f32) return hlo::make_convert(x, hlo::ElementType::f32);
+    if (operand.made == Made::negated) return hlo::make_unary(hlo::Opcode::not_, x);
     if (operand.made == Made::real_part) return hlo::make_unary(hlo::Opcode::real, x);
     if (operand.made == Made::imaginary_part) return hlo::make_unary(hlo::Opcode::imag, x);
     const auto with = [&](hlo::Opcode opcode, Instruction* a, int64_t number) {

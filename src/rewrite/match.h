@@ -21,8 +21,15 @@ struct Output {
   size_t of = 0;  // of dBias: which bias; of d_factor: which factor, those of rows first
 };
 
+/// Which weights dropout keeps: those where a predicate, with the labels of rows and keys, holds;
+/// or, where the program draws or is given what it drops, those where it does not.
+struct Keep {
+  Element predicate;
+  bool is_negated = false;
+};
+
 struct Dropout {
-  Element keep;      // a predicate, with the labels of rows and keys
+  Keep keep;
   double scale = 1;  // of what is kept
 };
 
@@ -62,6 +69,9 @@ struct Match {
     return nullptr;
   }
 };
+
+/// 1 where `keep` keeps a weight, else 0.
+Poly kept(Algebra& algebra, const Keep& keep);
 
 /// Gives the bound variables `bound` of two elements that a sum contracts fresh, free names.
 void free_bound(Elements& elements, const std::vector<Var>& bound,

@@ -57,15 +57,15 @@ struct Core {
   Element v;
   std::vector<Var> value_depth;  // bound, of D
   std::vector<int64_t> value_sizes;
-  std::optional<Element> keep;
+  std::optional<Keep> keep;
   WeightFactors factors;
   bool masked_again = false;  // the weights, after the softmax
-  Poly kept;        // the indicators of what dropout and such a mask keep, or 1, times the factors
-  Poly weighted;    // P * D
-  Poly mean;        // sum P * D
-  Poly by_score;    // P * (D - sum P * D): the gradient of the score
-  Poly by_product;  // the same where nothing but the product is hidden
-  Poly by_dot;      // f' times that
+  Poly kept;                  // 1 where dropout and such a mask keep a weight, times the factors
+  Poly weighted;              // P * D
+  Poly mean;                  // sum P * D
+  Poly by_score;              // P * (D - sum P * D): the gradient of the score
+  Poly by_product;            // the same where nothing but the product is hidden
+  Poly by_dot;                // f' times that
   GradientAxes axes;
 };
 
@@ -152,12 +152,14 @@ class Backward {
                            without(flat(region_.anchor().at), axes).size() ==
                                without(flat(region_.anchor().at), flat(member->place.at)).size();
       const Poly value = region_.value(member->place);
-      if (value.size() != 1 || (found && !as_keys)) continue;
-      for (const Power& p : value[0].factors)
-        if (auto match = of_values(member->place, value, p)) {
-          if (as_keys) return match;
-          found = std::move(match);
-        }
+      // All weights less those that dropout takes away are two terms.
+      if (value.empty() || value.size() > 2 || (found && !as_keys)) continue;
+      for (const Monomial& m : value)
+        for (const Power& p : m.factors)
+          if (auto match = of_values(member->place, value, p)) {
+            if (as_keys) return match;
+            found = std::move(match);
+          }
     }
     return found;
   }
@@ -170,7 +172,8 @@ class Backward {
     const auto renaming = name_rows(algebra_, softmax_, rows, sum.atom);
     if (!renaming || depth.empty()) return std::nullopt;
     const auto& of_mask = softmax_.score.mask.indicators;
-    std::optional<Element> d_o, keep;
+    std::optional<Element> d_o;
+    std::optional<Keep> keep;
     for (const Power& p : Product(algebra_.at(sum.atom).product)) {
       const AtomId id = algebra_.rename(p.atom, *renaming);
       const Atom& atom = algebra_.at(id);
@@ -178,7 +181,7 @@ class Backward {
         d_o = atom.element;
       } else if (atom.kind == AtomKind::indicator && !keep &&
                  std::find(of_mask.begin(), of_mask.end(), id) == of_mask.end()) {
-        keep = atom.element;
+        keep = Keep{atom.element, value.size() > 1};
       }
     }
     if (!d_o || !varies(*d_o, depth) || varies(*d_o, softmax_.score.keys)) return std::nullopt;
@@ -186,7 +189,7 @@ class Backward {
     for (const Poly& again : {everywhere, visible_cells(algebra_, softmax_.score.mask)}) {
       Poly product =
           algebra_.multiply(algebra_.multiply(softmax_.probability, again), algebra_.element(*d_o));
-      if (keep) product = algebra_.multiply(product, algebra_.indicator(*keep));
+      if (keep) product = algebra_.multiply(product, kept(algebra_, *keep));
       const auto factor = algebra_.ratio(value, algebra_.sum(rows, product));
       if (!factor || !region_.holds_without_keys(place)) continue;
       Match match;
@@ -263,9 +266,9 @@ class Backward {
 
   /// What dropout multiplies what it keeps by, as its forward or what draws it says. Gradients
   /// alone do not tell it from a multiple of dO.
-  std::optional<double> dropout_scale(const Element& keep) const {
+  std::optional<double> dropout_scale(const Keep& keep) const {
     if (forward_) return forward_->dropout ? std::optional(forward_->dropout->scale) : std::nullopt;
-    const auto drawn = rng_dropout_mask(elements_, keep);
+    const auto drawn = rng_dropout_mask(elements_, keep.predicate, keep.is_negated);
     return drawn ? std::optional(1 / drawn->keep_probability) : std::nullopt;
   }
 
@@ -425,19 +428,15 @@ class Backward {
     }
     if (direct.empty() || direct.size() == value.size()) return std::nullopt;
     std::optional<AtomId> d;
-    Product kept;
     const Product of_rows = row_indicators_of(algebra_, region_, softmax_.score, direct[0].factors);
     for (const Power& p : direct[0].factors) {
       const Atom& atom = algebra_.at(p.atom);
-      const auto& of_mask = softmax_.score.mask.indicators;
-      const bool masks = std::find(of_mask.begin(), of_mask.end(), p.atom) != of_mask.end();
-      const bool is_of_row = std::find(of_rows.begin(), of_rows.end(), p) != of_rows.end();
-      if (atom.kind == AtomKind::indicator && !masks && !is_of_row) kept.push_back({p.atom, 1});
       if (atom.kind == AtomKind::sum && p.exponent == 1 && p.atom != softmax_.score.dot) d = p.atom;
     }
+    const std::set<AtomId> predicates = predicates_beside_mask(direct, of_rows);
     const std::vector<WeighedGradient> weighed =
         d ? weighed_gradients(direct[0], *d) : std::vector<WeighedGradient>{};
-    if (weighed.empty() || kept.size() > 1) {
+    if (weighed.empty() || predicates.size() > 1) {
       const bool holds_product =
           d || std::any_of(direct[0].factors.begin(), direct[0].factors.end(), [&](const Power& p) {
             const Atom& atom = algebra_.at(p.atom);
@@ -446,6 +445,7 @@ class Backward {
       reason = holds_product ? kNoProductWithValues : kNoWeighedGradient;
       return std::nullopt;
     }
+    const std::vector<std::optional<Keep>> keeps = keeps_by(predicates, direct.size() > 1);
     for (const WeighedGradient& by : with_factors(direct[0], weighed)) {
       Core core;
       core.factors = by.factors;
@@ -454,19 +454,21 @@ class Backward {
       core.value_depth = algebra_.at(*d).bound;
       core.value_sizes = algebra_.at(*d).sizes;
       core.axes = axes_of(core);
-      if (!kept.empty()) core.keep = algebra_.at(kept[0].atom).element;
       // Where a weight is 0 in every hidden cell, the program may hide its gradient or not.
       const Poly everywhere = Algebra::constant(1);
       const Poly cells = visible_cells(algebra_, softmax_.score.mask);
-      for (const Poly& again : {everywhere, cells})
-        for (const Poly& shown : {visibility(algebra_, softmax_.score.mask), cells}) {
-          core.masked_again = algebra_.ratio(again, everywhere) != 1.0;
-          core.kept = algebra_.multiply(algebra_.multiply({{1, kept}}, {{1, by.beside}}), again);
-          fill_in(core, algebra_.multiply(core.kept, by.product), shown);
-          // A constant derivative may be applied after the product instead.
-          if (algebra_.ratio(value, core.by_dot) || algebra_.ratio(value, core.by_product))
-            return core;
-        }
+      for (const std::optional<Keep>& keep : keeps)
+        for (const Poly& again : {everywhere, cells})
+          for (const Poly& shown : {visibility(algebra_, softmax_.score.mask), cells}) {
+            core.keep = keep;
+            core.masked_again = algebra_.ratio(again, everywhere) != 1.0;
+            const Poly kept = keep ? rewrite::kept(algebra_, *keep) : everywhere;
+            core.kept = algebra_.multiply(algebra_.multiply(kept, {{1, by.beside}}), again);
+            fill_in(core, algebra_.multiply(core.kept, by.product), shown);
+            // A constant derivative may be applied after the product instead.
+            if (algebra_.ratio(value, core.by_dot) || algebra_.ratio(value, core.by_product))
+              return core;
+          }
     }
     const Instruction* more = beside_product(direct, *d);
     reason = more
@@ -478,6 +480,28 @@ class Backward {
                        "%{} is not the gradient P * (dP - rowsum(P * dP)) of this softmax's scores",
                        x->name());
     return std::nullopt;
+  }
+
+  /// The indicators in `gradient` that are neither of the mask nor of rows.
+  std::set<AtomId> predicates_beside_mask(const Poly& gradient, const Product& of_rows) const {
+    const auto& of_mask = softmax_.score.mask.indicators;
+    std::set<AtomId> predicates;
+    for (const Monomial& m : gradient)
+      for (const Power& p : m.factors)
+        if (algebra_.at(p.atom).kind == AtomKind::indicator &&
+            std::find(of_mask.begin(), of_mask.end(), p.atom) == of_mask.end() &&
+            std::find(of_rows.begin(), of_rows.end(), p) == of_rows.end())
+          predicates.insert(p.atom);
+    return predicates;
+  }
+
+  /// What dropout may keep by such predicates, one at most: in a sum it may be all others.
+  std::vector<std::optional<Keep>> keeps_by(const std::set<AtomId>& predicates, bool is_sum) const {
+    if (predicates.empty()) return {std::nullopt};
+    const Element& predicate = algebra_.at(*predicates.begin()).element;
+    std::vector<std::optional<Keep>> keeps{Keep{predicate}};
+    if (is_sum) keeps.push_back(Keep{predicate, true});
+    return keeps;
   }
 
   /// What a term of the weights' gradient is made of that is no multiple of `product`; null if

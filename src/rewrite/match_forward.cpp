@@ -10,7 +10,7 @@ namespace {
 
 struct Values {
   Element v;
-  std::optional<Element> keep;
+  std::optional<Keep> keep;
   Product of_keys;  // numbers of each key beside V
 };
 
@@ -29,7 +29,7 @@ std::optional<Values> values_of(Algebra& algebra, const Softmax& softmax, const 
                                 AtomId sum) {
   const auto renaming = name_keys(algebra, softmax, softmax.score.keys, sum);
   if (!renaming) return std::nullopt;
-  std::optional<Element> keep;
+  std::optional<Keep> keep;
   Product elements;
   const std::vector<AtomId>& of_mask = softmax.score.mask.indicators;
   for (const Power& p : Product(algebra.at(sum).product)) {
@@ -41,7 +41,7 @@ std::optional<Values> values_of(Algebra& algebra, const Softmax& softmax, const 
     if (atom.kind == AtomKind::element) {
       elements.push_back({id, p.exponent});
     } else if (atom.kind == AtomKind::indicator && !keep) {
-      keep = atom.element;
+      keep = Keep{atom.element};
     } else {
       return std::nullopt;
     }
@@ -63,29 +63,49 @@ std::optional<Values> values_of(Algebra& algebra, const Softmax& softmax, const 
 /// sum_keys P * keep * V, the weights masked by `again`.
 Poly output(Algebra& algebra, const Softmax& softmax, const Values& values, const Poly& again) {
   Poly product = algebra.multiply(softmax.weight, again);
-  if (values.keep) product = algebra.multiply(product, algebra.indicator(*values.keep));
+  if (values.keep) product = algebra.multiply(product, kept(algebra, *values.keep));
   product = algebra.multiply(product, algebra.element(values.v));
   product = algebra.multiply(product, {{1, values.of_keys}});
   return algebra.multiply(algebra.sum(softmax.score.keys, product),
                           algebra.function(hlo::Opcode::divide, softmax.total));
 }
 
-/// The predicate that takes weights away where it holds, if `value` is values times all others.
-std::optional<Element> removal_in(Algebra& algebra, const Softmax& softmax, const Index& axes,
-                                  const Poly& value) {
-  if (value.size() != 2) return std::nullopt;
+/// The predicate beside one of the sums of `value`, as of weights that are taken away where it
+/// holds.
+std::optional<Element> predicate_beside(Algebra& algebra, const Softmax& softmax, const Index& axes,
+                                        const Poly& value) {
   for (const Monomial& m : value)
     for (const Power& p : m.factors) {
       if (p.exponent != 1 || algebra.at(p.atom).kind != AtomKind::sum) continue;
-      const auto removed = values_of(algebra, softmax, axes, p.atom);
-      if (!removed || !removed->keep) continue;
-      Values all = *removed;
-      all.keep.reset();
-      const Poly everywhere = Algebra::constant(1);
-      const Poly left =
-          algebra.add(output(algebra, softmax, all, everywhere),
-                      algebra.scale(output(algebra, softmax, *removed, everywhere), -1));
-      if (algebra.ratio(value, left)) return removed->keep;
+      const auto values = values_of(algebra, softmax, axes, p.atom);
+      if (values && values->keep) return values->keep->predicate;
+    }
+  return std::nullopt;
+}
+
+/// How a value is `factor` times the weights that are kept times values.
+struct Reading {
+  std::optional<Keep> keep;
+  bool masked_again = false;
+  double factor = 1;
+};
+
+/// That of `value`, of which `values` are read of one sum; nothing if it is no multiple of it.
+std::optional<Reading> reading_of(Algebra& algebra, const Softmax& softmax, const Index& axes,
+                                  const Poly& value, Values values, const Poly& of_rows) {
+  std::vector<std::optional<Keep>> keeps{values.keep};
+  // All weights less those that dropout takes away are several terms.
+  if (value.size() > 1)
+    if (const auto dropped = predicate_beside(algebra, softmax, axes, value))
+      keeps.push_back(Keep{*dropped, true});
+  const Poly everywhere = Algebra::constant(1);
+  const Poly cells = visible_cells(algebra, softmax.score.mask);
+  for (const auto& keep : keeps)
+    for (const bool again : {false, true}) {
+      values.keep = keep;
+      const Poly of_values = output(algebra, softmax, values, again ? cells : everywhere);
+      if (const auto factor = algebra.ratio(value, algebra.multiply(of_values, of_rows)))
+        return Reading{keep, again, *factor};
     }
   return std::nullopt;
 }
@@ -107,6 +127,11 @@ Element shown(Algebra& algebra, Elements& elements, Region& region, Element outp
 }
 
 }  // namespace
+
+Poly kept(Algebra& algebra, const Keep& keep) {
+  const Poly holds = algebra.indicator(keep.predicate);
+  return keep.is_negated ? algebra.add(Algebra::constant(1), algebra.scale(holds, -1)) : holds;
+}
 
 void free_bound(Elements& elements, const std::vector<Var>& bound,
                 const std::vector<int64_t>& sizes, Element& a, Element& b,
@@ -200,7 +225,6 @@ Result<Match> match_part(Algebra& algebra, Elements& elements, Region& region,
 Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region,
                             const Softmax& softmax) {
   const Poly normaliser = algebra.function(hlo::Opcode::divide, softmax.total);
-  const Poly cells = visible_cells(algebra, softmax.score.mask);
   const Index axes = flat(region.anchor().at);
   std::string reason = "no product of these weights with values was found";
   bool is_normalised = true;  // as far as the reason goes
@@ -220,19 +244,8 @@ Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region
       beside.insert(beside.end(), values->of_keys.begin(), values->of_keys.end());
       const auto factors = weight_factors(algebra, beside, axes, softmax.score.keys);
       if (!factors) continue;
-      const auto multiple_of = [&](const Poly& again) {
-        return algebra.ratio(value,
-                             algebra.multiply(output(algebra, softmax, *values, again), of_rows));
-      };
-      auto factor = multiple_of(Algebra::constant(1));
-      const bool masked_again = !factor;
-      if (masked_again) factor = multiple_of(cells);
-      if (!factor) {
-        if (const auto removal = removal_in(algebra, softmax, axes, value))
-          reason = fmt::format(
-              "weights are taken away where %{} holds; a call takes a predicate that is drawn or "
-              "given to hold where they are kept, not the negation of one",
-              removal->x->name());
+      const auto read = reading_of(algebra, softmax, axes, value, *values, of_rows);
+      if (!read) {
         if (value.size() == 1 &&
             !algebra.ratio(
                 value,
@@ -251,10 +264,10 @@ Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region
       Match match = match_of(elements, algebra, region, softmax, values->v);
       match.factors = *factors;
       match.sink = softmax.sink;
-      match.fully_masked_rows_are_zero = masked_again;
-      if (values->keep) match.dropout = Dropout{*values->keep, *factor};
-      match.outputs.push_back(
-          {Role::o, shown(algebra, elements, region, member->place), values->keep ? 1 : *factor});
+      match.fully_masked_rows_are_zero = read->masked_again;
+      if (read->keep) match.dropout = Dropout{*read->keep, read->factor};
+      match.outputs.push_back({Role::o, shown(algebra, elements, region, member->place),
+                               read->keep ? 1 : read->factor});
       return match;
     }
   }

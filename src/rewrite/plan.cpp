@@ -116,7 +116,10 @@ std::optional<Renaming> same_attention(const Match& forward, const Match& backwa
     if (!a.place != !b.place || a.value != b.value || (a.place && !agree(*a.place, *b.place)))
       return std::nullopt;
   }
-  if (forward.dropout && !agree(forward.dropout->keep, backward.dropout->keep)) return std::nullopt;
+  if (forward.dropout) {
+    const Keep &a = forward.dropout->keep, &b = backward.dropout->keep;
+    if (a.is_negated != b.is_negated || !agree(a.predicate, b.predicate)) return std::nullopt;
+  }
   return names;
 }
 

@@ -28,6 +28,7 @@ enum class Made : uint8_t {
   low_half,      // the lower 16 bits of an integer, which f32 holds exactly
   high_half,     // and the upper 16
   as_f32,        // the place converted
+  negated,       // of a predicate: where it does not hold
   logits,        // nothing of a place: `value` for every query head
   ones,          // nothing of a place, whose labels it has
   table_starts,  // nothing of a place: `limit` times the number of the batch entry

@@ -465,7 +465,8 @@ std::optional<int64_t> Planner::stride_along(const Index& axis, const Linear& in
 }
 
 bool Planner::set_drawn_dropout(graph::AttentionAttributes& a) {
-  const auto mask = rng_dropout_mask(elements_, match_.dropout->keep);
+  const auto mask =
+      rng_dropout_mask(elements_, match_.dropout->keep.predicate, match_.dropout->keep.is_negated);
   if (!mask || mask->keep_probability == 1) return false;
   const Roles& r = plan_.roles;
   Dims strides;
@@ -503,8 +504,9 @@ bool Planner::set_drawn_dropout(graph::AttentionAttributes& a) {
 
 Status Planner::set_dropout(graph::AttentionAttributes& a) {
   if (set_drawn_dropout(a)) return {};
-  const Element& keep = match_.dropout->keep;
-  HEDDLE_ASSIGN(a.dropout.mask, operand("Dropout mask", keep, score_axes(keep)));
+  const auto& [predicate, is_negated] = match_.dropout->keep;
+  HEDDLE_ASSIGN(a.dropout.mask, operand("Dropout mask", predicate, score_axes(predicate)));
+  if (is_negated) plan_.operands.back().made = Made::negated;
   graph::Tensor scale;
   scale.name = "Dropout scale";
   scale.dtype = data_type(at_least_f32(plan_.dtype));

@@ -122,11 +122,13 @@ std::vector<std::pair<WordId, WordId>> possible_keys(Words& words, WordId bits, 
 
 }  // namespace
 
-std::optional<RngDropoutMask> rng_dropout_mask(Elements& elements, const Element& keep) {
-  const Element e = elements.resolve(keep);
+std::optional<RngDropoutMask> rng_dropout_mask(Elements& elements, const Element& predicate,
+                                               bool is_negated) {
+  const Element e = elements.resolve(predicate);
   if (!e.x->is(Opcode::compare)) return std::nullopt;
-  const bool less = e.x->direction() == "LT";
-  if (!less && e.x->direction() != "GT") return std::nullopt;
+  // Kept is what is below the threshold; a uniform number is never NaN, so that all others are not.
+  const bool less = e.x->direction() == (is_negated ? "GE" : "LT");
+  if (!less && e.x->direction() != (is_negated ? "LE" : "GT")) return std::nullopt;
   const Element uniform{e.frame, e.x->operand(less ? 0 : 1), e.at};
   const auto threshold = folded(elements, {e.frame, e.x->operand(less ? 1 : 0), e.at});
   if (!threshold || !(*threshold > 0 && *threshold <= 1)) return std::nullopt;

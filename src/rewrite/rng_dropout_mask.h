@@ -21,7 +21,8 @@ struct RngDropoutMask {
   Linear index;  // of the bits drawn for the mask's labels
 };
 
-/// Nothing unless it is proved that `keep` is such a mask.
-std::optional<RngDropoutMask> rng_dropout_mask(Elements& elements, const Element& keep);
+/// Nothing unless it is proved that `predicate`, or its negation, is such a mask.
+std::optional<RngDropoutMask> rng_dropout_mask(Elements& elements, const Element& predicate,
+                                               bool is_negated);
 
 }  // namespace heddle::rewrite

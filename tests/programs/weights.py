@@ -197,20 +197,23 @@ def _dropout(text, axes):
     keep = c("kept share", 0.75, 0.5, 0.9, often=0.5)
     sizes = c("dropout along", axes, *(axes.replace(x, "1") for x in axes if x != "k"), axes.replace("q", "1").replace("h", "1"), often=0.7)
     dims_ = "(" + ", ".join("1" if x == "1" else shape(x)[1:-2] for x in sizes) + ",)"
-    kind = c.any("dropout by", "bernoulli", "bernoulli", "mask argument", "uniform", "float mask", "split", "fold in")
+    kind = c.any("dropout by", "bernoulli", "bernoulli", "mask argument", "uniform", "not below", "float mask", "split", "fold in")
     if kind in ("mask argument", "float mask"):
         keeps = text.argument("keep", None, f"chance({keep}, *{dims_}){'.astype(np.float32)' if kind == 'float mask' else ''}")
     else:
         key = text.argument("key", None, "key()")
         made = f"jax.random.wrap_key_data({key})"
         made = {"split": f"jax.random.split({made})[1]", "fold in": f"jax.random.fold_in({made}, 3)"}.get(kind, made)
-        keeps = text.new("keep", f"jax.random.uniform({made}, {dims_}) < {keep}" if kind == "uniform" else
+        compared = {"uniform": "<", "not below": ">="}.get(kind)
+        keeps = text.new("keep", f"jax.random.uniform({made}, {dims_}) {compared} {keep}" if compared else
                          f"jax.random.bernoulli({made}, {keep}, {dims_})")
     if kind == "float mask":
         text.let("p", f"p * {keeps} / {keep}")
     else:
         text.let("p", c("dropped by", f"jnp.where({keeps}, p / {keep}, 0.0)", f"p * {keeps} / {keep}", f"jnp.where({keeps}, p, 0.0) * {1 / keep}",
-                        f"p * ({keeps}.astype(p.dtype) / {keep})", f"jnp.where({keeps}, p, 0.0)", f"p * ({keeps} * 2.0)", f"p * ({keeps} + 0.5)", often=0.6))
+                        f"p * ({keeps}.astype(p.dtype) / {keep})", f"jnp.where({keeps}, p, 0.0)", f"p * ({keeps} * 2.0)", f"p * ({keeps} + 0.5)",
+                        f"jnp.where({keeps}, 0.0, p / {keep})", f"p * ~{keeps}", f"p * (1 - {keeps})", f"p * (1.5 - {keeps})",
+                        f"p * (np.uint8(1) - {keeps}.astype(jnp.uint8)).astype(p.dtype)", often=0.5))
 
 
 def _product(text, axes, letters):

@@ -113,6 +113,8 @@ TEST(Dropout, IsDrawnByTheCall) {
                            "grad_dropout_kv4.optimized",
                            "forms/dropped_out",
                            "forms/dropped_out_grad",
+                           "forms/drawn_to_be_dropped",
+                           "forms/drawn_to_be_dropped_grad",
                            "forms/dropped_by_fold_in",
                            "forms/dropped_by_fold_in_grad",
                            "forms/dropped_for_all_heads",
@@ -150,6 +152,24 @@ TEST(Dropout, OfTheBackendsBitsIsAnOperand) {
     ASSERT_FALSE(programs.report.fusions.empty()) << name;
     for (const rewrite::Fusion& fusion : programs.report.fusions)
       EXPECT_EQ(fusion.dropout.find("mask"), 0u) << name << ": " << fusion.dropout;
+  }
+}
+
+// Numbers below a share are what a call keeps; where they are what a program drops, another mask of
+// the same bits is drawn, which the call is given.
+TEST(Dropout, OfWhatACallWouldKeepIsAnOperand) {
+  const std::string drawn = program_text("forms/drawn_to_be_dropped_grad");
+  for (const std::string& text :
+       {program_text("forms/dropped_by_a_draw_of_the_rate"),
+        program_text("forms/dropped_by_a_draw_of_the_rate_grad"),
+        replaced(drawn, "direction=GE", "direction=LE"),
+        replaced(drawn, "direction=GE", "direction=GT"),
+        replaced(drawn, "direction=GE", "direction=LT")}) {
+    const Rewritten programs = rewritten(text);
+    ASSERT_EQ(programs.forwards(), 1) << programs.reasons();
+    for (const rewrite::Fusion& fusion : programs.report.fusions)
+      EXPECT_EQ(fusion.dropout.find("mask"), 0u) << fusion.dropout;
+    EXPECT_TRUE(same_meaning(programs, 1e-7));
   }
 }
 

@@ -88,17 +88,6 @@ TEST(Report, SaysWhyAGuardOfTheSumIsLeft) {
             std::string::npos);
 }
 
-// Dropout whose select names what is dropped.
-TEST(Report, NamesWhatTakesWeightsAway) {
-  const std::string kept = program_text("forms/dropped_out");
-  EXPECT_EQ(rewritten(kept).forwards(), 1);
-  const Rewritten programs = rewritten(replaced(kept, "(Arg_0.9, Arg_1.9, broadcast_in_dim.7)",
-                                                "(Arg_0.9, broadcast_in_dim.7, Arg_1.9)"));
-  EXPECT_EQ(programs.forwards(), 0);
-  EXPECT_NE(programs.reasons().find("weights are taken away where %lt"), std::string::npos)
-      << programs.reasons();
-}
-
 // Not the softmax's own sum, which reads the weights first.
 TEST(Report, NamesWhatNeedsTheWeights) {
   std::string text = program_text("forms/probabilities_returned");

@@ -89,3 +89,27 @@ def dropped_by_generator(q, k, v, key):
     p = softmax(jnp.where(causal(offset=4), jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30))
     p = dropped(p, jax.random.wrap_key_data(key, impl="rbg"), p.shape)
     return jnp.einsum("bhqk,bkhd->bqhd", p, v)
+
+
+@both(QB, KB, VB, shape(2, dtype=jnp.uint32), out=OB)
+def drawn_to_be_dropped(q, k, v, key):
+    """What is not below the share that is kept: uniform numbers are never NaN, so that the rest is below it."""
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
+    drop = jax.random.uniform(jax.random.wrap_key_data(key), p.shape) >= 0.75
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(drop, 0, p / 0.75), v)
+
+
+@both(QB, KB, VB, shape(2, dtype=jnp.uint32), out=OB)
+def dropped_by_a_draw_of_the_rate(q, k, v, key):
+    """Numbers below the rate are dropped: a call, which keeps those below a share, draws another mask of the same bits."""
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
+    drop = jax.random.bernoulli(jax.random.wrap_key_data(key), 0.25, p.shape)
+    return jnp.einsum("bhqk,bkhd->bqhd", p * ~drop / 0.75, v)
+
+
+@both(QB, KB, VB, shape(B, 1, Q, K, dtype=jnp.bool_), shape(B, H, Q, K, dtype=jnp.bool_), out=OB)
+def given_to_be_dropped_and_masked_twice(q, k, v, mask, drop):
+    """Divided by a power of two, which f32 holds as it is: what is kept of large numbers is as large, and its gradient nearly 0."""
+    p = softmax(jnp.where(mask, jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e9))
+    p = jnp.where(mask, p, 0.0) * (1 - drop.astype(jnp.uint8)).astype(p.dtype)
+    return jnp.einsum("bhqk,bkhd->bqhd", p / 0.5, v)

@@ -74,6 +74,19 @@ def masked_after_softmax(q, k, v):
     return jnp.einsum("bhqk,bkhd->bqhd", p, v)
 
 
+@both(QB, KB, VB, shape(B, H, Q, K, dtype=jnp.bool_), out=OB)
+def dropped_by_a_part(q, k, v, drop):
+    """A third of what is dropped is kept."""
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k)) * (1.5 - drop.astype(q.dtype))
+    return jnp.einsum("bhqk,bkhd->bqhd", p, v)
+
+
+@both(QB, KB, VB, shape(B, H, Q, K, dtype=jnp.bool_), out=OB)
+def dropped_to_a_number(q, k, v, drop):
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(drop, 1e-3, p / 0.75), v)
+
+
 @form(QB, KB, VB, shape(Q, K, dtype=jnp.bool_))
 def summed_where_others_are_shown(q, k, v, mask):
     """The weights of hidden keys are left out of the sum and kept beside it."""
