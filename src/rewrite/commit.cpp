@@ -47,6 +47,9 @@ class Writer {
         HEDDLE_ASSIGN(x, reordered(elements_, {x, flat(operand.place.at)}, all));
         HEDDLE_ASSIGN(x, multiplied({x, all}, operand.times, plan.home, plan.dtype));
       }
+      if (operand.share_by) {
+        HEDDLE_ASSIGN(x, share(plan, operand, x, forward));
+      }
       wholes.push_back(x);
       HEDDLE_ASSIGN(x, made(operand, x));
       if (operand.cut) {
@@ -100,8 +103,8 @@ class Writer {
     } else if (operand.made == Made::logits) {
       return hlo::make_splat(home_of(plan), *operand.type, operand.value,
                              {elements_.size(operand.axes.heads)});
-    } else if (operand.made == Made::ones) {
-      return hlo::make_splat(home_of(plan), *operand.type, 1,
+    } else if (operand.made == Made::filled) {
+      return hlo::make_splat(home_of(plan), *operand.type, operand.value,
                              sizes(elements_, operand.axes.canonical()));
     } else {
       x = instructions_.at(operand.place.x);
@@ -121,7 +124,7 @@ class Writer {
                  ? hlo::make_convert(x, *operand.type)
                  : Result<Instruction*>(x);
     if (operand.made == Made::key || operand.made == Made::full_lengths ||
-        operand.made == Made::logits || operand.made == Made::ones ||
+        operand.made == Made::logits || operand.made == Made::filled ||
         operand.made == Made::table_starts)
       return x;
     if (operand.made == Made::as_f32) return hlo::make_convert(x, hlo::ElementType::f32);
@@ -194,6 +197,34 @@ class Writer {
     HEDDLE_ASSIGN(x, reordered(elements_, {x, labels}, axes.canonical()));
     return hlo::make_reshape(x, {elements_.size(axes.batch), elements_.size(axes.rows),
                                  elements_.size(axes.heads), elements_.size(axes.columns)});
+  }
+
+  /// `x`, of `operand`, times what the keys of its call weigh of each row: exp(maximum - number)
+  /// times the sum of exponentials less the maximum. Of a row that sees none of them that is 0.
+  Result<Instruction*> share(const Plan& plan, const Operand& operand, Instruction* x,
+                             const std::vector<Instruction*>& forward) {
+    const Index rows = flat({plan.roles.batch, plan.roles.query_heads(), plan.roles.rows});
+    const Index all = operand.axes.canonical();
+    HEDDLE_ASSIGN(Instruction * maximum, reordered(elements_, {forward[1], rows}, rows));
+    HEDDLE_ASSIGN(Instruction * sum, reordered(elements_, {forward[2], rows}, rows));
+    const hlo::ElementType wide = maximum->shape().type();
+    HEDDLE_ASSIGN(Instruction * by, carrier_.carry(instructions_.at(operand.share_by->x),
+                                                   operand.share_by->frame, plan.home));
+    HEDDLE_ASSIGN(by, converted(by, wide));
+    HEDDLE_ASSIGN(by, reordered(elements_, {by, flat(operand.share_by->at)}, rows));
+    HEDDLE_ASSIGN(by, hlo::make_binary(hlo::Opcode::subtract, maximum, by));
+    HEDDLE_ASSIGN(by, hlo::make_unary(hlo::Opcode::exponential, by));
+    HEDDLE_ASSIGN(by, hlo::make_binary(hlo::Opcode::multiply, by, sum));
+    if (operand.value != 1) {
+      HEDDLE_ASSIGN(Instruction * value,
+                    hlo::make_splat(*by->computation(), wide, operand.value, by->shape().dims()));
+      HEDDLE_ASSIGN(by, hlo::make_binary(hlo::Opcode::multiply, by, value));
+    }
+    HEDDLE_ASSIGN(by, reordered(elements_, {by, rows}, all));
+    HEDDLE_ASSIGN(x, converted(x, wide));
+    HEDDLE_ASSIGN(x, reordered(elements_, {x, flat(operand.place.at)}, all));
+    HEDDLE_ASSIGN(x, hlo::make_binary(hlo::Opcode::multiply, x, by));
+    return converted(x, operand.type.value_or(plan.dtype));
   }
 
   /// `sum` of a row's exponentials, less `maximum`, as that of the same less `taken_off`. Of a row

@@ -83,6 +83,19 @@ bool reaches_product(const Elements& elements, const Instruction* x) {
   return false;
 }
 
+/// Whether `exponential` is of a difference whose other side is broadcast, as numbers of rows are,
+/// and goes into products as it is or elementwise.
+bool takes_numbers_off(const Elements& elements, const Instruction* exponential) {
+  const Instruction* x = exponential->operand(0);
+  while (is_rounding(x)) x = x->operand(0);
+  if (!x->is(Opcode::subtract)) return false;
+  const Instruction* number = x->operand(1);
+  while (is_rounding(number) || number->is(Opcode::reshape) || number->is(Opcode::transpose))
+    number = number->operand(0);
+  return number->is(Opcode::broadcast) && number->operand(0)->shape().rank() > 0 &&
+         reaches_product(elements, exponential);
+}
+
 class Finder {
  public:
   explicit Finder(Elements& elements) : elements_(elements) {}
@@ -93,10 +106,14 @@ class Finder {
       const Frame at = elements_.frames()[frame];
       for (const Instruction* x : elements_.order(static_cast<int>(frame)))
         if (x->is(Opcode::exponential) && x->shape().is_array() && x->shape().rank() > 0 &&
-            elements_.representative(x) == x && is_reduced(elements_, x)) {
-          findings_.has_softmax = true;
-          look_at(static_cast<int>(frame), x,
-                  at.read_by >= 0 ? at.read_by : static_cast<int>(frame));
+            elements_.representative(x) == x) {
+          if (is_reduced(elements_, x)) {
+            findings_.has_softmax = true;
+            look_at(static_cast<int>(frame), x,
+                    at.read_by >= 0 ? at.read_by : static_cast<int>(frame));
+          } else if (at.read_by < 0 && takes_numbers_off(elements_, x)) {
+            look_for_part(static_cast<int>(frame), x);
+          }
         }
     }
     set_aside_what_is_read_back();
@@ -142,6 +159,35 @@ class Finder {
         attempt(frame, exponential, home, true, forward_roots, forward_roots, reason))
       return;
     if (!reason.empty()) findings_.refusals.push_back(refusal(*exponential, reason));
+  }
+
+  /// The gradient of a part of the keys by numbers that the program has of whole rows. What is none
+  /// is no refusal: exponentials of differences are many things.
+  void look_for_part(int frame, const Instruction* exponential) {
+    for (Terms terms : {Terms::taken_apart, Terms::whole}) {
+      auto algebra = make_algebra(elements_, exponential->shape().type());
+      Region region(elements_, *algebra, frame, exponential, frame, terms, {},
+                    Normalised::by_number);
+      const auto softmax = softmax_by_number(*algebra, region);
+      if (!softmax) continue;
+      auto backwards = match_backward(*algebra, elements_, region, *softmax, nullptr);
+      if (!backwards || backwards->size() != 1) continue;
+      findings_.has_softmax = true;
+      add_backwards(std::move(*backwards), algebra, region);
+      return;
+    }
+  }
+
+  void add_backwards(std::vector<Match> backwards, const std::shared_ptr<Algebra>& algebra,
+                     Region& region) {
+    for (Match& backward : backwards) {
+      backward.algebra = algebra;
+      backward.by_log_sum_exp = region.rounds_logarithm();
+      backward.adds_to_shifted = region.adds_to_shifted();
+      backward.adds_fills_in_half = region.adds_fills_in_half();
+      backward.bits = region.bits_of_scores();
+      backwards_.push_back(std::move(backward));
+    }
   }
 
   /// Whether weights that nothing multiplies are a branch's, of products that each batch entry or
@@ -304,14 +350,7 @@ class Finder {
         reason = backwards.status().message();
       return false;
     }
-    for (Match& backward : *backwards) {
-      backward.algebra = algebra;
-      backward.by_log_sum_exp = region.rounds_logarithm();
-      backward.adds_to_shifted = region.adds_to_shifted();
-      backward.adds_fills_in_half = region.adds_fills_in_half();
-      backward.bits = region.bits_of_scores();
-      backwards_.push_back(std::move(backward));
-    }
+    add_backwards(std::move(*backwards), algebra, region);
     return true;
   }
 

@@ -33,6 +33,14 @@ struct Dropout {
   double scale = 1;  // of what is kept
 };
 
+/// What a program has of each row of a softmax over more keys than a call's: the number that it
+/// takes off the scores before exponentials, and what it takes off the gradients of the weights,
+/// `factor` times `mean`: rowsum(dO * O), of O over all keys.
+struct OfWholeRows {
+  Element number, mean;
+  double factor = 1;
+};
+
 struct Match {
   std::shared_ptr<Algebra> algebra;  // in which the score's atoms live
   bool backward = false;
@@ -58,6 +66,8 @@ struct Match {
   bool adds_fills_in_half = false;
   ScoreBits bits;
   std::vector<Output> outputs;
+  /// Of a part's gradient.
+  std::optional<OfWholeRows> whole_rows;
   /// Of a part: what is taken off its scores where that is not their maximum, but no less.
   std::optional<Element> taken_off;
 

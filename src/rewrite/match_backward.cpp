@@ -4,7 +4,9 @@
 // and each result a contraction of it: dQ = dS K, dK = dS^T Q, dV = (keep * P)^T dO, dBias a sum;
 // and dSink that of -P_sink * sum_keys P * D, as the sink's column has no value. Where P is
 // multiplied by factors after the softmax, keep stands for what dropout keeps times these, and the
-// gradient of one is the sum of P * D over it.
+// gradient of one is the sum of P * D over it. Of a part of the keys, whose weights are
+// exp(score - number) with a number of whole rows, the row's sum of P * D is a number that the
+// program has.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -67,6 +69,7 @@ struct Core {
   Poly by_product;            // the same where nothing but the product is hidden
   Poly by_dot;                // f' times that
   GradientAxes axes;
+  std::optional<OfWholeRows> whole_rows;  // whose mean is given, and no sum over these keys
 };
 
 class Backward {
@@ -93,11 +96,12 @@ class Backward {
             !(multiplies_out(elements_, operand, x) || multiplies_gradient(*reader)) ||
             !tried.insert(operand).second)
           continue;
-        core = core_of(region_.value(member->place), operand, reason);
+        const Poly value = region_.value(member->place);
+        core = softmax_.number ? core_by_number(value) : core_of(value, operand, reason);
       }
     }
     if (!core) {
-      if (reason == kNoGradient)
+      if (reason == kNoGradient && !softmax_.number)
         if (auto match = by_values_alone()) return std::vector<Match>{std::move(*match)};
       return Status(Code::graph_not_supported, reason);
     }
@@ -111,6 +115,7 @@ class Backward {
     match.fully_masked_rows_are_zero = core->masked_again;
     match.sink = softmax_.sink;
     match.factors = core->factors;
+    match.whole_rows = core->whole_rows;
     const std::vector<Output> gradients = gradients_by(*core);
     if (biases_.size() > kMaxBiases)
       return error(
@@ -482,6 +487,64 @@ class Backward {
     return std::nullopt;
   }
 
+  /// The same of weights of a part of the keys: P * (dO V^T - mean), of a mean that the program
+  /// has.
+  std::optional<Core> core_by_number(const Poly& value) {
+    const auto inverse = algebra_.reciprocal(softmax_.probability);
+    if (!inverse || value.size() != 2) return std::nullopt;
+    for (const size_t i : {0, 1}) {
+      const Poly direct = algebra_.multiply({value[i]}, *inverse);
+      const Poly rest = algebra_.multiply({value[1 - i]}, *inverse);
+      if (direct.size() != 1 || rest.size() != 1) continue;
+      for (const Power& p : direct[0].factors) {
+        const auto product =
+            p.exponent == 1 ? contraction(algebra_, p.atom, softmax_.score.keys) : std::nullopt;
+        if (!product || p.atom == softmax_.score.dot) continue;
+        Core core;
+        core.d_o = product->row;
+        core.v = product->key;
+        core.value_depth = product->bound;
+        core.value_sizes = product->sizes;
+        core.axes = axes_of(core);
+        core.whole_rows = mean_beside(direct[0], p, rest[0]);
+        if (core.whole_rows && fits(core, value, {{1, {p}}})) return core;
+      }
+    }
+    return std::nullopt;
+  }
+
+  /// Whether `value` is the gradient of the scores by a `core` whose dO V^T is `product`.
+  bool fits(Core& core, const Poly& value, const Poly& product) {
+    const Poly everywhere = Algebra::constant(1);
+    const Poly cells = visible_cells(algebra_, softmax_.score.mask);
+    for (const Poly& again : {everywhere, cells})
+      for (const Poly& shown : {visibility(algebra_, softmax_.score.mask), cells}) {
+        core.masked_again = algebra_.ratio(again, everywhere) != 1.0;
+        core.kept = again;
+        fill_in(core, algebra_.multiply(again, product), shown);
+        if (algebra_.ratio(value, core.by_dot) || algebra_.ratio(value, core.by_product))
+          return true;
+      }
+    return false;
+  }
+
+  /// What `rest` has in the place that the product `p` has in `direct`, if that is a number of each
+  /// row that is there before these scores are.
+  std::optional<OfWholeRows> mean_beside(const Monomial& direct, const Power& p,
+                                         const Monomial& rest) {
+    for (const Power& other : rest.factors) {
+      const Atom& atom = algebra_.at(other.atom);
+      if (other.exponent != 1 || atom.kind != AtomKind::element ||
+          varies(atom.element, softmax_.score.keys) || region_.depends_on_scores(atom.element))
+        continue;
+      const Poly of_product = algebra_.multiply({{1, direct.factors}}, {{1, {other}}});
+      const Poly of_mean = algebra_.multiply({{1, rest.factors}}, {{1, {p}}});
+      if (algebra_.ratio(of_product, of_mean) == 1.0)
+        return OfWholeRows{*softmax_.number, atom.element, -rest.coefficient / direct.coefficient};
+    }
+    return std::nullopt;
+  }
+
   /// The indicators in `gradient` that are neither of the mask nor of rows.
   std::set<AtomId> predicates_beside_mask(const Poly& gradient, const Product& of_rows) const {
     const auto& of_mask = softmax_.score.mask.indicators;
@@ -610,7 +673,11 @@ class Backward {
   /// What follows for the scores of `dp`, the gradient of the weights.
   void fill_in(Core& core, const Poly& dp, const Poly& shown) {
     core.weighted = algebra_.multiply(softmax_.probability, dp);
-    core.mean = algebra_.sum(softmax_.score.keys, core.weighted);
+    core.mean =
+        core.whole_rows
+            ? algebra_.scale(algebra_.multiply(core.kept, algebra_.element(core.whole_rows->mean)),
+                             core.whole_rows->factor)
+            : algebra_.sum(softmax_.score.keys, core.weighted);
     core.by_score = algebra_.add(
         core.weighted, algebra_.scale(algebra_.multiply(softmax_.probability, core.mean), -1));
     // What hides the product alone hides no gradient of what is added to it, and a fill that is

@@ -12,7 +12,8 @@ using hlo::Instruction;
 std::vector<const Instruction*> Operand::sources() const {
   std::vector<const Instruction*> sources;
   for (const WeightFactor& factor : times) sources.push_back(factor.place.x);
-  if (of_forward || made == Made::full_lengths || made == Made::logits || made == Made::ones ||
+  if (share_by) sources.push_back(share_by->x);
+  if (of_forward || made == Made::full_lengths || made == Made::logits || made == Made::filled ||
       made == Made::table_starts)
     return sources;
   if (made != Made::key) sources.push_back(place.x);
@@ -163,6 +164,9 @@ Result<Plan> plan_backward(Elements& elements, const Match& match, const Forward
                         : std::nullopt;
   if (kept) {
     HEDDLE_ASSIGN(op.o, planner.vectors("O", *kept, planner.o_axes()));
+  } else if (match.whole_rows) {
+    // rowsum(dO * O) of whole rows is given: that of O = 0 is 0, and dStats is it.
+    op.o = planner.filled("O", planner.o_axes(), 0);
   } else {
     op.o = from_forward(sdpa.o, 0);
   }
@@ -173,7 +177,10 @@ Result<Plan> plan_backward(Elements& elements, const Match& match, const Forward
     op.max = from_forward(sdpa.max, 1);
     op.sum_exp = from_forward(sdpa.sum_exp, 2);
   }
-  op.whole_rows = true;
+  op.whole_rows = !match.whole_rows;
+  if (match.whole_rows) {
+    HEDDLE_ASSIGN(op.d_stats, planner.given_mean());
+  }
   HEDDLE_TRY(planner.set_attributes(op.attention));
   const Roles roles = planner.plan().roles;
   const auto labels_beyond = [&](const Element& place, Index known) {

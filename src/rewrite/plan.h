@@ -30,7 +30,7 @@ enum class Made : uint8_t {
   as_f32,        // the place converted
   negated,       // of a predicate: where it does not hold
   logits,        // nothing of a place: `value` for every query head
-  ones,          // nothing of a place, whose labels it has
+  filled,        // nothing of a place, whose labels it has: `value` everywhere
   table_starts,  // nothing of a place: `limit` times the number of the batch entry
   real_part,     // of a complex place
   imaginary_part,
@@ -54,16 +54,20 @@ struct Operand {
   /// Of what is taken as it is: the type of the program's value. Where home has it only widened,
   /// that is undone, which loses nothing. Of sinks the type in which the call has them.
   std::optional<hlo::ElementType> type;
-  int64_t plus = 0, limit = 0;                   // of lengths
-  double value = 0;                              // of logits
-  std::optional<CutColumns> cut;                 // of tables
-  std::vector<WeightFactor> times;               // what it is multiplied by then
+  int64_t plus = 0, limit = 0;      // of lengths
+  double value = 0;                 // of logits, and of what is filled
+  std::optional<CutColumns> cut;    // of tables
+  std::vector<WeightFactor> times;  // what it is multiplied by then
+  /// Set of what a gradient of a part of the keys reads: `value` times the share that these keys
+  /// have of a row, which exponentials less this number are of. Their softmax alone is the call's,
+  /// whose forward, that of this backward, gives maximum and sum.
+  std::optional<Element> share_by;
   std::array<RngDropoutMask::KeyWord, 2> key{};  // all of frame `place.frame`
 
   /// The program's instructions that it is made of.
   std::vector<const hlo::Instruction*> sources() const;
   /// The labels of what is made of the place, before it is brought into the order of a copy.
-  Index labels() const { return times.empty() ? flat(place.at) : axes.canonical(); }
+  Index labels() const { return times.empty() && !share_by ? flat(place.at) : axes.canonical(); }
 };
 
 /// What a call of operands of `type` has its statistics and sums in: f64 beside f64, else f32.

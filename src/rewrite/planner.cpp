@@ -100,9 +100,14 @@ Status Planner::begin(const Plan* forward) {
                  "are all that is left",
                  as_written(mask.fill));
   const Beside beside{match_.dropout.has_value(), sink_is_data, match_.fully_masked_rows_are_zero,
-                      match_.find(Role::max) != nullptr};
+                      match_.find(Role::max) != nullptr || match_.whole_rows};
   HEDDLE_ASSIGN(plan_.keys, visible_keys_of(elements_, *match_.algebra, mask, plan_.roles, beside));
   plan_.dtype = type_of_call(forward);
+  if (match_.whole_rows && plan_.dtype == ElementType::f16)
+    return error(
+        Code::graph_not_supported,
+        "these keys are a part of the softmax's, and dO times what they weigh of a row may "
+        "be too small for f16");
   if (plan_.dtype != ElementType::f64 && match_.bits.product > 32)
     return error(Code::graph_not_supported,
                  "the program multiplies queries and keys in f64, and a call of {} operands in f32",
@@ -149,7 +154,7 @@ Result<TensorId> Planner::vectors(std::string name, const Element& leaf, const A
 }
 
 Result<TensorId> Planner::values() {
-  if (match_.v_is_unread) return ones("V", v_axes());
+  if (match_.v_is_unread) return filled("V", v_axes(), 1);
   HEDDLE_ASSIGN(const TensorId v, vectors("V", match_.v, v_axes()));
   HEDDLE_TRY(multiply_operand(v, match_.factors.of_keys));
   return v;
@@ -160,7 +165,18 @@ Result<TensorId> Planner::output_gradient() {
   if (match_.d_o) {
     HEDDLE_ASSIGN(d_o, vectors("dO", *match_.d_o, o_axes()));
   } else {
-    d_o = ones("dO", o_axes());
+    d_o = filled("dO", o_axes(), 1);
+  }
+  if (match_.whole_rows) {
+    Operand& operand = plan_.operands.back();
+    if (!varies_within(operand.place, operand.axes))
+      return error(Code::graph_not_supported, "%{} (dO) repeats itself along an axis",
+                   operand.place.x->name());
+    HEDDLE_ASSIGN(operand.share_by, number_of_rows(match_.whole_rows->number));
+    operand.value = 1;
+    operand.type = plan_.dtype;
+    operand.direct = false;
+    plan_.graph[d_o].strides = canonical_view(operand.axes).strides;
   }
   HEDDLE_TRY(multiply_operand(d_o, match_.factors.of_rows));
   return d_o;
@@ -235,12 +251,40 @@ Status Planner::add_factor_gradient(const Output& output, size_t d_o, size_t o, 
   return {};
 }
 
-TensorId Planner::ones(std::string name, const Axes& axes) {
+Result<TensorId> Planner::given_mean() {
+  const Roles& r = plan_.roles;
+  Operand operand;
+  HEDDLE_ASSIGN(operand.place, number_of_rows(match_.whole_rows->mean));
+  HEDDLE_ASSIGN(operand.share_by, number_of_rows(match_.whole_rows->number));
+  operand.axes = {flat({r.batch, r.query_heads()}), {}, r.rows, {}};
+  operand.value = -match_.whole_rows->factor;
+  operand.direct = false;
+  operand.type = at_least_f32(plan_.dtype);
+  plan_.operands.push_back(std::move(operand));
+  const Dims o = dims_of(o_axes());
+  return tensor("dStats", *data_type(at_least_f32(plan_.dtype)), {o[0], o[1], o[2], 1},
+                {o[1] * o[2], o[2], 1, 1});
+}
+
+Result<Element> Planner::number_of_rows(const Element& number) {
+  const Roles& r = plan_.roles;
+  if (!varies_within(number, {r.batch, r.query_heads(), r.rows, {}}))
+    return error(Code::graph_not_supported, "%{} does not vary as a call's rows do",
+                 number.x->name());
+  const ElementType type = number.x->shape().type();
+  if (hlo::bits_of(type) > hlo::bits_of(at_least_f32(plan_.dtype)))
+    return error(Code::graph_not_supported, "%{} is {}, and a call of {} operands computes in f32",
+                 number.x->name(), hlo::name(type), hlo::name(plan_.dtype));
+  return narrow_place(number, "the gradient");
+}
+
+TensorId Planner::filled(std::string name, const Axes& axes, double value) {
   Operand operand;
   operand.place = {match_.home, nullptr, {axes.batch, axes.rows, axes.heads, axes.columns}};
   operand.axes = axes;
   operand.direct = false;
-  operand.made = Made::ones;
+  operand.made = Made::filled;
+  operand.value = value;
   operand.type = plan_.dtype;
   plan_.operands.push_back(std::move(operand));
   const TensorView view = canonical_view(axes);
@@ -382,7 +426,8 @@ Dims Planner::dims_of(const Axes& axes) const {
 }
 
 bool Planner::needs_sum_apart() const {
-  return !is_half(plan_.dtype) || plan_.keys.fill || match_.score.mask.has_free_terms;
+  return !is_half(plan_.dtype) || plan_.keys.fill || match_.score.mask.has_free_terms ||
+         match_.whole_rows;
 }
 
 TensorId Planner::statistic(const char* name) {

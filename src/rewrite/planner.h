@@ -38,6 +38,13 @@ class Planner {
   /// dO times the numbers of each row.
   Result<graph::TensorId> output_gradient();
 
+  /// `value` everywhere, as such vectors are.
+  graph::TensorId filled(std::string name, const Axes& axes, double value);
+
+  /// Of a part of the keys: less the mean of the weights' gradients that the program has of whole
+  /// rows, times the share of these keys.
+  Result<graph::TensorId> given_mean();
+
   /// What the last result, O or dV, lacks of the program's value by `factors`.
   Status multiply_result(const std::vector<WeightFactor>& factors);
 
@@ -109,8 +116,8 @@ class Planner {
     double factor;
     std::vector<Element> chain;
   };
-  /// 1 everywhere, as such vectors are.
-  graph::TensorId ones(std::string name, const Axes& axes);
+  /// The number of each row, as home has it.
+  Result<Element> number_of_rows(const Element& number);
 
   /// `id`, the operand added last, times `factors`.
   Status multiply_operand(graph::TensorId id, const std::vector<WeightFactor>& factors);

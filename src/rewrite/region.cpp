@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "rewrite/steps.h"
+
 namespace heddle::rewrite {
 
 using hlo::Instruction;
@@ -58,7 +60,7 @@ bool is_contraction(Elements& elements, int frame, const Instruction* x) {
 }
 
 Region::Region(Elements& elements, Algebra& algebra, int frame, const Instruction* exponential,
-               int home, Terms terms, std::set<const Instruction*> opaque)
+               int home, Terms terms, std::set<const Instruction*> opaque, Normalised normalised)
     : elements_(elements),
       algebra_(algebra),
       frame_(frame),
@@ -73,7 +75,7 @@ Region::Region(Elements& elements, Algebra& algebra, int frame, const Instructio
   for (const Instruction* operand : anchor_.x->operands())
     add_upstream({frame, operand, anchor_.at});
   walk(frame);
-  find_keys();
+  normalised == Normalised::by_sum ? find_keys() : find_keys_by_number();
   if (terms != Terms::taken_apart) find_scores();
   if (home != frame) {
     for (const ReadBack& read : elements.reads(frame)) {
@@ -357,6 +359,24 @@ void Region::find_keys() {
       for (Var v : from->place.at[dim]) keys_.push_back(v);
     return;
   }
+}
+
+std::optional<Region::Difference> Region::less_number() {
+  Element difference = operand_of(elements_, anchor_, 0);
+  while (is_rounding(difference.x)) difference = operand_of(elements_, difference, 0);
+  if (!difference.x->is(Opcode::subtract)) return std::nullopt;
+  Element number = operand_of(elements_, difference, 1);
+  if (!is_wide_floating(number.x->shape().type()) || !is_of_rows(number) ||
+      flat(number.at).empty() || depends_on_scores(number))
+    return std::nullopt;
+  return Difference{operand_of(elements_, difference, 0), std::move(number)};
+}
+
+void Region::find_keys_by_number() {
+  const auto difference = less_number();
+  if (!difference) return;
+  for (Var v : flat(anchor_.at))
+    if (!varies(difference->number, {v})) keys_.push_back(v);
 }
 
 void Region::find_scores() {

@@ -36,6 +36,10 @@ struct ScoreBits {
   int64_t product = 0;  // of queries and keys
 };
 
+/// What the softmax's keys are told by: the sum that divides its exponentials, or, where these are
+/// exp(scores - number) of a number that the program has of each row, the axes that it lacks.
+enum class Normalised : uint8_t { by_sum, by_number };
+
 /// A number of each row, and the largest of its scores: that number itself, or one of those that it
 /// is the maximum of.
 struct TakenOff {
@@ -47,7 +51,8 @@ class Region {
   /// Around `exponential` of `frame` (a forward iteration when a loop reads it back: then `home`,
   /// the reading frame, belongs to the region too). Values in `opaque` count as outside.
   Region(Elements& elements, Algebra& algebra, int frame, const hlo::Instruction* exponential,
-         int home, Terms terms, std::set<const hlo::Instruction*> opaque = {});
+         int home, Terms terms, std::set<const hlo::Instruction*> opaque = {},
+         Normalised normalised = Normalised::by_sum);
 
   /// The labels of the axes that the softmax normalises over; empty if nothing sums the
   /// exponential.
@@ -82,6 +87,13 @@ class Region {
   /// What the program takes off each row's scores, and the maximum of these, all of them and as
   /// they are, which is no larger; nothing if it takes off something else.
   std::optional<TakenOff> taken_off();
+
+  /// The scores and the number of each row that the exponential's operand is the difference of;
+  /// nothing if it is none, or the number is made of these scores.
+  struct Difference {
+    Element scores, number;
+  };
+  std::optional<Difference> less_number();
 
   /// Whether the program adds a mask's fill to scores in 16 bits: of a row that it hides whole
   /// others are left than in f32.
@@ -125,6 +137,7 @@ class Region {
   bool is_of_vectors(const Element& place) const;
   bool is_of_matrix(Var v) const;
   void find_keys();
+  void find_keys_by_number();
   Member* lookup(int frame, const hlo::Instruction* x);
 
   /// The value of what is nothing to expand, or known; null for the rest. Until the next one.

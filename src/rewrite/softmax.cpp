@@ -6,6 +6,20 @@
 
 namespace heddle::rewrite {
 
+namespace {
+
+Status check_mask(const Algebra& algebra, Region& region, const Mask& mask) {
+  for (AtomId id : mask.indicators)
+    if (region.depends_on_scores(algebra.at(id).element))
+      return error(
+          Code::graph_not_supported,
+          "the mask (%{}) is made of the scores themselves, so they would be computed anyway",
+          algebra.at(id).element.x->name());
+  return {};
+}
+
+}  // namespace
+
 Result<Softmax> softmax_of(Algebra& algebra, Region& region) {
   if (region.keys().empty())
     return error(Code::graph_not_supported, "nothing sums this exponential over an axis");
@@ -25,12 +39,21 @@ Result<Softmax> softmax_of(Algebra& algebra, Region& region) {
       algebra.multiply(softmax.weight, algebra.function(hlo::Opcode::divide, softmax.total));
   HEDDLE_ASSIGN(softmax.score, score_of(algebra, softmax.z, region.keys()));
   softmax.score.is_shifted = value[0].factors.size() > 1;
-  for (AtomId id : softmax.score.mask.indicators)
-    if (region.depends_on_scores(algebra.at(id).element))
-      return error(
-          Code::graph_not_supported,
-          "the mask (%{}) is made of the scores themselves, so they would be computed anyway",
-          algebra.at(id).element.x->name());
+  HEDDLE_TRY(check_mask(algebra, region, softmax.score.mask));
+  return softmax;
+}
+
+Result<Softmax> softmax_by_number(Algebra& algebra, Region& region) {
+  const auto difference = region.less_number();
+  if (!difference || region.keys().empty())
+    return error(Code::graph_not_supported, "no number of each row is taken off the scores");
+  Softmax softmax;
+  softmax.number = difference->number;
+  softmax.z = algebra.intern(region.value(difference->scores));
+  softmax.weight = softmax.probability = region.value(region.anchor());
+  softmax.total = Algebra::constant(1);
+  HEDDLE_ASSIGN(softmax.score, score_of(algebra, softmax.z, region.keys()));
+  HEDDLE_TRY(check_mask(algebra, region, softmax.score.mask));
   return softmax;
 }
 

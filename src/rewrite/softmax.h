@@ -14,6 +14,9 @@ struct Sink {
 };
 
 struct Softmax {
+  /// Set where the weights are those of a part of the keys, exp(z - number), of a number that the
+  /// program has of each row, the log-sum-exp of all keys mostly. Nothing else is assumed of it.
+  std::optional<Element> number;
   PolyId z = 0;
   Poly weight;       // exp(z)
   Poly total;        // sum over keys of exp(z), and the sink's
@@ -26,6 +29,9 @@ struct Softmax {
 /// Fails with a reason if the region's exponential is not normalised over some axis, or its scores
 /// are not those of attention.
 Result<Softmax> softmax_of(Algebra& algebra, Region& region);
+
+/// The same of an exponential of scores less a number of each row.
+Result<Softmax> softmax_by_number(Algebra& algebra, Region& region);
 
 /// The same with the sink that the region adds to the sum of its weights; nothing if it adds none.
 std::optional<Softmax> with_sink(Algebra& algebra, Region& region, const Softmax& softmax);

@@ -428,6 +428,8 @@ std::vector<Expected> fused() {
                            "loss_of_output_normalised_late",
                            "gradient_of_narrow_values_only",
                            "gradient_of_queries_only",
+                           "gradient_of_a_part",
+                           "gradient_of_a_part_of_few_keys_of_later_rows",
                            "gradient_of_values_only",
                            "loss_of_values_only",
                            "scan_of_values_only",

@@ -137,7 +137,7 @@ std::vector<hlo::Draw> draws_of(const std::string& name) {
   std::vector<hlo::Draw> draws(std::begin(hlo::kDraws), std::end(hlo::kDraws));
   if (name.find("bias") != std::string::npos) std::erase(draws, hlo::Draw::hidden);
   for (const char* part :
-       {"no_maximum", "sum_of_output_of_one_row", "equal_axes_", "exponentials_"})
+       {"no_maximum", "sum_of_output_of_one_row", "equal_axes_", "exponentials_", "of_a_part"})
     if (name.find(part) != std::string::npos) std::erase(draws, hlo::Draw::large);
   return draws;
 }

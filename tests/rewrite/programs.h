@@ -44,9 +44,9 @@ Rewritten rewritten(const std::string& text);
 
 /// The inputs on which a recorded program and its calls mean the same. Of a row hidden whole by a
 /// huge finite bias a call gives no gradients; exponentials of scores of 1e3 overflow where no
-/// maximum is taken from them, vanish where that of keys is which a mask hides later, and leave a
-/// single row, and rows of four keys, the gradients of one key that takes all: of a sum,
-/// rounding's.
+/// maximum is taken from them, or a number that is drawn, vanish where that of keys is which a mask
+/// hides later, and leave a single row, and rows of four keys, the gradients of one key that takes
+/// all: of a sum, rounding's.
 std::vector<hlo::Draw> draws_of(const std::string& name);
 
 /// Evaluates both modules in f64, fused calls by their definition, on the same inputs and compares

@@ -36,6 +36,29 @@ def flash_backward(kept, d_o):
 flash.defvjp(flash_forward, flash_backward)
 
 
+def part(s, q, k, v, d_o, lse, delta):
+    """Of keys that are a part of all, whose log-sum-exp and rowsum(dO * O) are given."""
+    p = jnp.exp(s - lse[..., None])
+    d_s = p * (jnp.einsum("bqhd,bkhd->bhqk", d_o, v) - delta[..., None]) * 0.3
+    return (
+        jnp.einsum("bhqk,bkhd->bqhd", d_s, k),
+        jnp.einsum("bhqk,bqhd->bkhd", d_s, q),
+        jnp.einsum("bhqk,bqhd->bkhd", p, d_o),
+    )
+
+
+@form(QB, KB, VB, OB, shape(B, H, Q), shape(B, H, Q))
+def gradient_of_a_part(q, k, v, d_o, lse, delta):
+    return part(jnp.einsum("bqhd,bkhd->bhqk", q, k) * 0.3, q, k, v, d_o, lse, delta)
+
+
+@form(QB, KB, VB, OB, OB, shape(B, H, Q))
+def gradient_of_a_part_of_few_keys_of_later_rows(q, k, v, o, d_o, lse):
+    """The first rows see none of these keys."""
+    s = jnp.where(causal(offset=-3), jnp.einsum("bqhd,bkhd->bhqk", q, k) * 0.3, -jnp.inf)
+    return part(s, q, k, v, d_o, lse, jnp.einsum("bqhd,bqhd->bhq", o, d_o))
+
+
 @both(QB, KB, VB, out=OB)
 def flash_by_hand(q, k, v):
     return flash(q, k, v)
