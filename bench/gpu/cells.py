@@ -34,7 +34,6 @@ class Attention:
     backward: bool = False
     deterministic: bool = False
     apart: bool = False  # the rows' statistics are a maximum and a sum, not a log-sum-exp
-    alone: bool = False  # no statistics are wanted
     peers: tuple = ("cudnn", "flash2")
     floors: tuple = ()  # (who, at least how many times as fast); "recorded" is the best peer of recorded.tsv
     unit = "TFLOP/s"
@@ -145,14 +144,12 @@ def _wide():
     for dim, backward, causal in product((320, 512), (False, True), (False, True)):
         yield Attention(table, f"wide {'backward' if backward else 'forward'} d{dim} {'causal' if causal else 'full'}", 4096, dim, 4,
                         4, causal=causal, backward=backward, peers=("efficient",))
-    for dim, causal in product((256, 320, 512), (False, True)):
-        yield Attention(table, f"wide f32 forward d{dim} {'causal' if causal else 'full'}", 4096, dim, 4, 4, causal=causal,
-                        dtype="f32", alone=True, peers=("efficient",))
-    yield Attention(table, "wide f32 forward d512, one head of 16384 rows", 16384, 512, 1, 1, causal=False, dtype="f32",
-                    alone=True, peers=("efficient",))
+    for dim, backward, causal in product((256, 320, 512), (False, True), (False, True)):
+        yield Attention(table, f"wide f32 {'backward' if backward else 'forward'} d{dim} {'causal' if causal else 'full'}", 4096, dim,
+                        4, 4, causal=causal, backward=backward, dtype="f32", peers=("efficient",))
     for backward in (False, True):
-        yield Attention(table, f"wide f32 {'backward' if backward else 'forward that trains'} d512", 4096, 512, 1, 4, causal=False,
-                        dtype="f32", backward=backward, peers=("efficient",))
+        yield Attention(table, f"wide f32 {'backward' if backward else 'forward'} d512, one head of 16384 rows", 16384, 512, 1, 1,
+                        causal=False, backward=backward, dtype="f32", peers=("efficient",))
 
 
 def _between():

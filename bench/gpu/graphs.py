@@ -81,7 +81,7 @@ def attention(cell, backward):
             graph.node("rope", x=ports[name], y=rotated, **table, pairing="halves")
             ports[name] = rotated
     ports["o"] = rows("o", cell.heads)
-    for name in () if cell.alone else ("max", "sum_exp") if cell.apart else ("stats",):
+    for name in ("max", "sum_exp") if cell.apart else ("stats",):
         ports[name] = graph.tensor(name, (cell.batch, cell.heads, cell.length, 1), dtype="f32")
     if backward:
         ports |= {"d_o": rows("d_o", cell.heads), **{f"d_{name}": rows(f"d_{name}", heads) for name, heads in of.items()}}

@@ -43,7 +43,7 @@ struct AttentionBackwardF32ByColumns : BackwardBlock<Config, Config::kTileM, 64>
   static_assert(C::kPlanes == 2 && is_same<T, f16> && is_same<typename C::Result, float>);
   static_assert(!C::kHasScore && C::kUnitSlope && !C::kDrops && !C::kDeterministic);
   static constexpr int kThreads = C::kValues.threads();
-  static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
+  static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
 
   // Of a consumer.
   static constexpr int kQkColumns = C::kValues.share_of(C::kQkDim),

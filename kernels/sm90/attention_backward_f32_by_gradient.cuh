@@ -59,14 +59,12 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
   /// Slices of the columns that are summed apart, as by the forward: of wide values its consumers
   /// have a share of the columns each (shared_dots.cuh).
   static constexpr int kSlices = kQk / 16, kShare = kVd > 128 ? (kSlices + 1) / 2 : kSlices;
-  /// Sums of S and dP in flight: beside a sum of a share, or many columns of dK, there are
-  /// registers for one of 64 queries.
+  /// Sums of S and dP in flight: beside a sum of a share of 64 queries, or many columns of dK, there
+  /// are registers for one.
   static constexpr int kScoreSums =
-                           C::kFewRegisters || (C::kTileM == 64 && kShare < kSlices) || kVd > 192
-                               ? 1
-                               : 2,
-                       kGradientSums =
-                           (C::kTileM == 64 && kQk > 128) || max_of(kQk, kVd) > 192 ? 1 : 2;
+      C::kFewRegisters || (C::kTileM == 64 && kShare < kSlices) ? 1 : 2;
+  static constexpr int kGradientSums =
+      (C::kTileM == 64 && kQk > 128) || max_of(kQk, kVd) > 192 ? 1 : 2;
 
   // --- S, P and dV ----------------------------------------------------------------------------
 

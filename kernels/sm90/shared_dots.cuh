@@ -31,7 +31,8 @@ class SharedDots {
   HEDDLE_DEVICE static void init(u32 shared) {
     if constexpr (C::kRanks > 1) {
       ptx::mbarrier_init(told(shared), 1);
-      ptx::mbarrier_init(all_read(shared), C::kRanks * C::kConsumers * 4);
+      // Every thread of the block, a warp's one of the other: racecheck follows no other.
+      ptx::mbarrier_init(all_read(shared), C::kConsumers * (128 + 4));
     }
   }
 
@@ -122,11 +123,9 @@ class SharedDots {
     ptx::barrier_arrive(kSummed + consumer_, 256);
   }
   HEDDLE_DEVICE void say_all_read() {
+    ptx::mbarrier_arrive(all_read(shared_));
     __syncwarp();
-    if (ptx::elect_one()) {
-      ptx::mbarrier_arrive(all_read(shared_));
-      ptx::cluster_arrive(ptx::address_in(all_read(shared_), rank_ ^ 1));
-    }
+    if (ptx::elect_one()) ptx::cluster_arrive(ptx::address_in(all_read(shared_), rank_ ^ 1));
     phase_ ^= 1;
   }
 

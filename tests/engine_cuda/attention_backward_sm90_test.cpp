@@ -374,7 +374,7 @@ TEST(BackwardSm90Config, HasAKernelForTheSinkOnlyIfItIsWanted) {
   }
 }
 
-TEST(BackwardSm90Config, TakesPlainF32AsPairsUpTo128Columns) {
+TEST(BackwardSm90Config, TakesPlainF32AsPairsUpTo512Columns) {
   const auto f32 = [](int dim, std::vector<Feature> features) {
     return backward_of({.dtype = DataType::f32,
                         .qk_dim = dim,
@@ -382,21 +382,31 @@ TEST(BackwardSm90Config, TakesPlainF32AsPairsUpTo128Columns) {
                         .features = std::move(features),
                         .length = 777});
   };
-  for (int dim = 8; dim <= 128; dim += 8) {
+  for (int dim = 8; dim <= 512; dim += 8) {
     const AttentionBackwardProblem problem = f32(dim, {Feature::causal});
     const auto config = configure_backward_sm90(problem);
     ASSERT_TRUE(config.is_ok()) << dim << ": " << config.status().message();
     EXPECT_EQ(config->planes, 2);
-    EXPECT_EQ(config->tile_m, 64);
-    EXPECT_EQ(config->by_gradient, dim > 64);
+    EXPECT_EQ(config->tile_m, dim > 160 ? 32 : 64);
+    EXPECT_EQ(config->by_gradient, dim > 64 && dim <= 256);
+    EXPECT_EQ(config->shares(), dim > 256 ? 4 : 1);
+    EXPECT_EQ(config->q_rounded % 64, 0);
     EXPECT_LE(config->shared_bytes(), 227 * 1024) << dim;
     const BackwardSm90Workspace at = workspace_of(problem, *config);
     EXPECT_GT(at.bytes, at.head_units);
   }
-  EXPECT_EQ(
-      refusal(f32(136, {})),
-      "cuda: sdpa_backward head_dim 136 (q, k) and 136 (v); in f32 the Hopper kernel takes at "
-      "most 128");
+  const auto expect_most = [&](int dim, const std::vector<Feature>& features) {
+    const std::string_view sentence =
+        "cuda: sdpa_backward head_dim {0} (q, k) and {0} (v); in f32 the Hopper kernel takes at "
+        "most {1}";
+    EXPECT_TRUE(configure_backward_sm90(f32(dim, features)).is_ok()) << dim;
+    EXPECT_EQ(refusal(f32(dim + 8, features)), fmt::format(fmt::runtime(sentence), dim + 8, dim));
+  };
+
+  for (Feature feature :
+       {Feature::alibi, Feature::soft_cap, Feature::philox, Feature::deterministic})
+    expect_most(256, {feature});
+  expect_most(192, {Feature::boolean_mask});
   // What is made of scores takes the groups by gradient, at any head_dim.
   for (Feature feature :
        {Feature::alibi, Feature::soft_cap, Feature::boolean_mask, Feature::philox}) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/cuda/attention_backward_sm90.h"
 #include "engine/cuda/score_source.h"
 #include "kernels/cases.h"
 
@@ -413,17 +414,27 @@ TEST(ForwardSm90Config, TakesF32AsPairsUpTo512Columns) {
 }
 
 // Those of wider heads are for a backward that adds scores up in another order.
-TEST(ForwardSm90Config, WritesStatisticsOfF32UpTo128Columns) {
-  for (Feature feature : {Feature::causal, Feature::statistics}) {
-    const auto of = [feature](int dim) {
-      return configure_forward_sm90(
-          forward_of({.dtype = DataType::f32, .qk_dim = dim, .v_dim = dim, .features = {feature}}));
-    };
-    EXPECT_TRUE(of(128).is_ok());
-    EXPECT_EQ(of(136).status().message(),
-              "cuda: sdpa head_dim 136 (q, k) and 136 (v); in f32 the Hopper kernel writes "
-              "statistics of at most 128");
-  }
+// Another kind of kernel adds scores up in another order.
+TEST(ForwardSm90Config, WritesStatisticsOfF32WhereTheBackwardIsOfItsKind) {
+  const auto expect_most = [](int most, std::vector<Feature> features) {
+    for (int dim : {most, most + 8}) {
+      const Case one{.dtype = DataType::f32, .qk_dim = dim, .v_dim = dim, .features = features};
+      EXPECT_EQ(configure_forward_sm90(forward_of(one)).is_ok(), dim == most);
+      EXPECT_EQ(configure_backward_sm90(backward_of(one)).is_ok(), dim == most);
+    }
+  };
+  for (Feature feature : {Feature::causal, Feature::statistics}) expect_most(512, {feature});
+  expect_most(256, {Feature::causal, Feature::soft_cap});
+  expect_most(256, {Feature::philox, Feature::statistics});
+  for (Feature feature : {Feature::boolean_mask, Feature::threefry}) expect_most(192, {feature});
+  EXPECT_EQ(
+      configure_forward_sm90(
+          forward_of(
+              {.dtype = DataType::f32, .qk_dim = 264, .v_dim = 264, .features = {Feature::alibi}}))
+          .status()
+          .message(),
+      "cuda: sdpa head_dim 264 (q, k) and 264 (v); in f32 the Hopper kernel writes "
+      "statistics of at most 256 with such scores");
 }
 
 TEST(ForwardSm90Config, LeavesFewKeysOfF32ToTheGeneralKernelWherePairsTakeLonger) {

@@ -151,7 +151,6 @@ AttentionOptions wide_f32() {
 }
 
 AttentionOptions of_head_dims(int64_t least, int64_t most, AttentionOptions options) {
-  options = beyond_a_warp(options);
   options.min_head_dim = least;
   options.max_head_dim = most;
   return options;
@@ -159,7 +158,7 @@ AttentionOptions of_head_dims(int64_t least, int64_t most, AttentionOptions opti
 
 /// Columns that warp groups share, above 256 those of two blocks.
 AttentionOptions shared_columns(int64_t least, int64_t most) {
-  AttentionOptions options = of_head_dims(least, most, aligned_f32_options());
+  AttentionOptions options = of_head_dims(least, most, beyond_a_warp(aligned_f32_options()));
   options.statistics = 0;
   return options;
 }
@@ -445,14 +444,14 @@ const std::vector<Kind>& kinds() {
        {"attention backward", "32 x 64 tiles of f16 pairs"}},
       {"f32_hopper_backward_by_two_blocks",
        [](Random& r) {
-         return random_sdpa_backward(r,
-                                     small(of_head_dims(264, 512, aligned_f32_backward_options())));
+         return random_sdpa_backward(
+             r, small(of_head_dims(264, 512, beyond_a_warp(aligned_f32_backward_options()))));
        },
        {"attention backward", "columns in 4 parts"}},
       {"f32_hopper_backward_by_two_blocks_padded",
        [](Random& r) {
          return random_sdpa_backward(
-             r, padded(of_head_dims(264, 512, aligned_f32_backward_options())));
+             r, padded(of_head_dims(264, 512, beyond_a_warp(aligned_f32_backward_options()))));
        },
        {"attention backward", "columns in 4 parts"}},
       {"f32_hopper_backward_padded",

@@ -298,8 +298,9 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
     config.element = Element::f16;
     config.planes = 2;
     // As compiled without spills, and without a change to what has registers.
-    config.few_registers = forward.v_head_dim > 192 ||
-                           ((forward.v_head_dim > 96 || drops) && reads_cells(forward, facts));
+    const bool many_sums = forward.v_head_dim > 96 || forward.qk_head_dim > 128;
+    config.few_registers =
+        forward.v_head_dim > 192 || ((many_sums || drops) && reads_cells(forward, facts));
   }
   // Tiles by measurement: kernels/notes/sm90_attention_backward.md.
   const int widest = std::max(forward.qk_head_dim, forward.v_head_dim);
