@@ -14,12 +14,6 @@ HEDDLE_DEVICE u32 cluster_rank() {
   return rank;
 }
 
-/// The same of so many blocks, of which one alone is no cluster.
-template <int kBlocks>
-HEDDLE_DEVICE int rank_of() {
-  return kBlocks > 1 ? static_cast<int>(cluster_rank()) : 0;
-}
-
 /// Waits for all threads of the cluster; what they wrote to shared memory before is visible then.
 HEDDLE_DEVICE void cluster_sync() {
   asm volatile(

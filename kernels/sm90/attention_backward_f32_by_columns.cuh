@@ -1,5 +1,5 @@
-// Attention backward on Hopper in f32 for head dims above 128: two warp groups share 64 keys, each
-// with columns of its own of Q, K, V and dO, and above 256 columns two blocks of a cluster do.
+// Attention backward on Hopper in f32 for head dims above 256: two warp groups of each of two
+// blocks of a cluster share 64 keys, each with columns of its own of Q, K, V and dO.
 //
 //   S^T  = K Q^T      dP^T  = V dO^T       of its own columns, then added up in all
 //   P^T  = exp(scale * S^T - lse)          dS^T = P^T o (dP^T - delta)
@@ -20,6 +20,7 @@
 #include "backward_producer.cuh"
 #include "backward_register_sums.cuh"
 #include "backward_scores.cuh"
+#include "block_rank.cuh"
 #include "shared_dots.cuh"
 
 namespace heddle::sm90 {
@@ -53,10 +54,11 @@ struct AttentionBackwardF32ByColumns : BackwardBlock<Config, Config::kTileM, 64>
   using DoTile = tile::PlanesOf<kTileM, kVColumns, C::kPlanes>;
   using KTile = tile::PlanesOf<kTileN, kQkColumns, C::kPlanes>;
   using VTile = tile::PlanesOf<kTileN, kVColumns, C::kPlanes>;
-  /// A row per key; its planes side by side.
+  /// A row per key; its planes side by side in one box.
   using DsTile = tile::SharedTile<kTileN, 2 * kTileM>;
+  static_assert(2 * kTileM == tile::kBoxColumns);
   struct DsPlane : DsTile {
-    static constexpr int kBytes = 2 * kTileM == tile::kBoxColumns ? 2 * kTileM : DsTile::kBoxBytes;
+    static constexpr int kBytes = 2 * kTileM;  ///< to the other plane
   };
   static constexpr int kDqBoxes = kDqColumns / tile::kBoxColumns;
 
@@ -92,7 +94,7 @@ struct AttentionBackwardF32ByColumns : BackwardBlock<Config, Config::kTileM, 64>
         : Band(args, work, work.key0),
           shared(shared),
           part(static_cast<int>(threadIdx.x) / 128 - 1),
-          share(ptx::rank_of<C::kRanks>() * C::kParts + part),
+          share(block_rank<C::kRanks>() * C::kParts + part),
           exchange(shared, part) {
 #pragma unroll
       for (float& x : d_k) x = 0;

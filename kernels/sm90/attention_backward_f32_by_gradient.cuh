@@ -59,8 +59,8 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
   /// Slices of the columns that are summed apart, as by the forward: of wide values its consumers
   /// have a share of the columns each (shared_dots.cuh).
   static constexpr int kSlices = kQk / 16, kShare = kVd > 128 ? (kSlices + 1) / 2 : kSlices;
-  /// Sums of S and dP in flight: beside a sum of a share of 64 queries, or many columns of dK, there
-  /// are registers for one.
+  /// Sums of S and dP in flight: beside a sum of a share of 64 queries, or many columns of dK,
+  /// there are registers for one.
   static constexpr int kScoreSums =
       C::kFewRegisters || (C::kTileM == 64 && kShare < kSlices) ? 1 : 2;
   static constexpr int kGradientSums =

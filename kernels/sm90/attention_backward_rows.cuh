@@ -17,7 +17,7 @@ struct AttentionBackwardRows {
   using C = typename Main::C;
   using Input = typename Main::Input;
   using Gradient = typename Main::Gradient;
-  static constexpr int kRows = 64;  // of a block of prepare; divides kTileM, or is two
+  static constexpr int kRows = 64;  // of a block of prepare: whole tiles, or a part of one
   static constexpr int kThreads = 256;
   static constexpr bool kExact = C::kPlanes > 1;  ///< f32
   static constexpr bool kStatsGradient = attention::kArgumentLayout.stats_gradient;

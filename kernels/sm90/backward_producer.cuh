@@ -2,7 +2,6 @@
 // and a warp for each consumer group adds its dQ to global memory.
 #pragma once
 
-#include "../ptx/cluster.cuh"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/sync.cuh"
 #include "../ptx/tma.cuh"
@@ -10,6 +9,7 @@
 #include "../tile/ring.cuh"
 #include "backward_arguments.h"
 #include "backward_config.cuh"
+#include "block_rank.cuh"
 #include "fp8_backward_arguments.h"
 
 namespace heddle::sm90 {
@@ -58,7 +58,7 @@ struct BackwardProducer {
       tile::load_tile<Tile>(tile, map, barrier, row, head, batch);
     else
       tile::load_shares<Tile>(tile, map, barrier, columns, C::kValues.share_of(columns),
-                              ptx::rank_of<C::kRanks>() * C::kParts, C::kParts, row, head, batch);
+                              block_rank<C::kRanks>() * C::kParts, C::kParts, row, head, batch);
   }
   template <class Tile>
   static constexpr int kStageBytes = C::kParts* Tile::kBytes;

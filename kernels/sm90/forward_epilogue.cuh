@@ -11,6 +11,7 @@
 #include "../tile/fragment.cuh"
 #include "../tile/shared_tile.cuh"
 #include "../tile/stepwise_product.cuh"
+#include "block_rank.cuh"
 #include "forward_arguments.h"
 #include "forward_tiles.cuh"
 
@@ -54,7 +55,7 @@ struct ForwardEpilogue {
       const int row = work.first_row(consumer) + tile::fragment_row(thread, h);
       const bool valid = !C::kLengths || row < work.q_length;
       const bool writes = thread % 4 == 0 && consumer % C::kParts == 0 &&
-                          ptx::rank_of<C::kRanks>() == 0 && row < p.q_length;
+                          block_rank<C::kRanks>() == 0 && row < p.q_length;
       const attention::RowEnd end =
           attention::end_row<kSplitF16, Block::kLog2References, C::kSink, Block::kByFactor>(
               p, work.batch, work.head, row, valid, writes,

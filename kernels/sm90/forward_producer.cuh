@@ -9,6 +9,7 @@
 #include "../ptx/tma.cuh"
 #include "../tile/load_tile.cuh"
 #include "../tile/ring.cuh"
+#include "block_rank.cuh"
 #include "forward_arguments.h"
 #include "forward_work.cuh"
 #include "tile_order.cuh"
@@ -89,7 +90,7 @@ struct ForwardProducer {
       tile::load_tile<Tile>(stage, map, full, row, head, batch);
     } else {
       tile::load_shares<Tile>(stage, map, full, columns, C::kValues.share_of(columns),
-                              ptx::rank_of<C::kRanks>() * C::kParts, C::kParts, row, head, batch);
+                              block_rank<C::kRanks>() * C::kParts, C::kParts, row, head, batch);
     }
   }
 

@@ -5,6 +5,7 @@
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/sync.cuh"
 #include "../tile/ring.cuh"
+#include "block_rank.cuh"
 #include "forward_work.cuh"
 
 namespace heddle::sm90 {
@@ -35,7 +36,7 @@ struct ForwardTiles {
 
   /// Which columns of O the consumer has, of those of its block that share its rows, and of all.
   HEDDLE_DEVICE int part() const { return consumer % C::kParts; }
-  HEDDLE_DEVICE int share() const { return ptx::rank_of<C::kRanks>() * C::kParts + part(); }
+  HEDDLE_DEVICE int share() const { return block_rank<C::kRanks>() * C::kParts + part(); }
 
   /// A tile's address as descriptors of products take it: within the block, where those of a
   /// cluster have the block's rank above.

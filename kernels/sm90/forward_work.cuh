@@ -3,7 +3,6 @@
 
 #include "../attention/operand.cuh"
 #include "../attention/visible.cuh"
-#include "../ptx/cluster.cuh"
 #include "../ptx/shared.cuh"
 #include "forward_arguments.h"
 #include "tile_order.cuh"

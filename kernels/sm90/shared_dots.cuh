@@ -11,6 +11,7 @@
 #include "../ptx/shared.cuh"
 #include "../ptx/sync.cuh"
 #include "../ptx/types.cuh"
+#include "block_rank.cuh"
 
 namespace heddle::sm90 {
 
@@ -37,7 +38,7 @@ class SharedDots {
   }
 
   HEDDLE_DEVICE SharedDots(u32 shared, int consumer)
-      : shared_(shared), consumer_(consumer), rank_(ptx::rank_of<C::kRanks>()) {
+      : shared_(shared), consumer_(consumer), rank_(block_rank<C::kRanks>()) {
     if constexpr (kThere && C::kRanks == 1)
       ptx::barrier_arrive(kRead + (consumer_ ^ 1), 256);  // there are none yet
   }

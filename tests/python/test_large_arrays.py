@@ -18,7 +18,9 @@ FORMS = sorted(path.stem for path in (ROOT / "tests" / "data" / "hlo" / "forms")
 OPERANDS = {"by_content_and_position": ["bias"], "dropped_by_generator": ["dropout mask"], "shifted_by_numbers": ["bias"],
             "scan_dropped_by_generator": ["dropout mask"], "keys_of_content_and_of_positions": ["term"],
             "vector_of_each_pair_of_positions": ["term"], "products_of_two_pairs": ["term"],
-            "largest_by_cells": ["term"]}
+            "largest_by_cells": ["term"], "dropped_by_a_draw_of_the_rate": ["dropout mask"],
+            "given_to_be_dropped_and_masked_twice": ["dropout mask"], "bias_of_all_keys_but_the_first": ["bias"],
+            "bias_of_rows_and_of_the_last": ["bias"], "bias_of_the_head_before": ["bias"]}
 # The term of these holds a number of the row that the program takes of scores which it makes for that.
 OWN_SCORES = ("largest_by_cells",)
 

@@ -159,12 +159,11 @@ TEST(Dropout, OfTheBackendsBitsIsAnOperand) {
 // the same bits is drawn, which the call is given.
 TEST(Dropout, OfWhatACallWouldKeepIsAnOperand) {
   const std::string drawn = program_text("forms/drawn_to_be_dropped_grad");
-  for (const std::string& text :
-       {program_text("forms/dropped_by_a_draw_of_the_rate"),
-        program_text("forms/dropped_by_a_draw_of_the_rate_grad"),
-        replaced(drawn, "direction=GE", "direction=LE"),
-        replaced(drawn, "direction=GE", "direction=GT"),
-        replaced(drawn, "direction=GE", "direction=LT")}) {
+  for (const std::string& text : {program_text("forms/dropped_by_a_draw_of_the_rate"),
+                                  program_text("forms/dropped_by_a_draw_of_the_rate_grad"),
+                                  replaced(drawn, "direction=GE", "direction=LE"),
+                                  replaced(drawn, "direction=GE", "direction=GT"),
+                                  replaced(drawn, "direction=GE", "direction=LT")}) {
     const Rewritten programs = rewritten(text);
     ASSERT_EQ(programs.forwards(), 1) << programs.reasons();
     for (const rewrite::Fusion& fusion : programs.report.fusions)
