@@ -64,11 +64,6 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
       for (float& x : d_v) x = 0;
     }
 
-    /// In global memory: registers are for sums.
-    HEDDLE_DEVICE const HeadUnits& units(int head) const {
-      return args.head_units[work.batch * args.problem.forward.q_heads + head];
-    }
-
     // The products, each a group of its own.
 
     HEDDLE_DEVICE void begin_s(int stage) {
@@ -93,7 +88,7 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
     }
     HEDDLE_DEVICE void add_d_v(int head) {
       ptx::pin(d_v_part);
-      add_scaled(d_v, d_v_part, units(head).d_v);
+      add_scaled(d_v, d_v_part, units_at(args, work, head).d_v);
     }
     /// After issue_d_q, which waits for dS. (From registers, dS of one step would be held through
     /// the scores of the next.)
@@ -106,7 +101,7 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
     }
     HEDDLE_DEVICE void add_d_k(int head) {
       ptx::pin(d_k_part);
-      add_scaled(d_k, d_k_part, units(head).d_k);
+      add_scaled(d_k, d_k_part, units_at(args, work, head).d_k);
     }
     HEDDLE_DEVICE void issue_d_q(int step) {
       ptx::mbarrier_wait(d_s_full(step), step >> 1 & 1);
@@ -121,7 +116,7 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
     HEDDLE_DEVICE void exponentiate(int stage, const typename Base::Step& at) {
       const int row0 = at.tile * kTileM;
       exponentiate_f32<typename Base::Block>(s, shared + kAt.lse + stage * Base::kLseBytes,
-                                             units(at.head));
+                                             units_at(args, work, at.head));
       if (!this->whole(row0))
         this->each_cell(row0, [&](int i, bool visible) { s[i] = visible ? s[i] : 0.0f; });
       tile::split_fragment<T, kTileM>(probability, s, kWeightUnit);
@@ -131,7 +126,8 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
     HEDDLE_DEVICE void differentiate(int stage, int step, int head) {
       const u32 row_delta =
           shared + kAt.delta + stage * kDeltaBytes + tile::fragment_column(thread) * 4;
-      const float unit = units(head).d_p, delta_unit = units(head).delta;
+      const float unit = units_at(args, work, head).d_p,
+                  delta_unit = units_at(args, work, head).delta;
 #pragma unroll
       for (int k = 0; k < kTileM / 16; ++k) {
         float d_s[8];
@@ -161,7 +157,7 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
 
     /// Hands dQ, in fragment order, to the warp that adds it up.
     HEDDLE_DEVICE void send_d_q(int step, const typename Base::Block::Step& at) {
-      const float unit = units(at.head).d_q;
+      const float unit = units_at(args, work, at.head).d_q;
       const u32 to = shared + Base::kAt.d_q + part * Base::kDqPart * 4 + thread * 16;
       if (step > 0) ptx::barrier_sync(Base::kDqEmptyBarrier + part, 128 + 32);
 #pragma unroll

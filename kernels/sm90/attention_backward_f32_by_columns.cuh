@@ -102,11 +102,6 @@ struct AttentionBackwardF32ByColumns : BackwardBlock<Config, Config::kTileM, 64>
       for (float& x : d_v) x = 0;
     }
 
-    /// In global memory: registers are for sums.
-    HEDDLE_DEVICE const HeadUnits& units(int head) const {
-      return args.head_units[work.batch * args.problem.forward.q_heads + head];
-    }
-
     /// Where the consumer's own of the tiles of a stage lies, as descriptors of products take it:
     /// within the block, where those of a cluster have the block's rank above.
     template <class Tile>
@@ -128,7 +123,8 @@ struct AttentionBackwardF32ByColumns : BackwardBlock<Config, Config::kTileM, 64>
     HEDDLE_DEVICE void exponentiate(float (&s)[kTileM / 2], int stage,
                                     const typename Block::Step& at) const {
       const int row0 = at.tile * kTileM;
-      exponentiate_f32<Block>(s, shared + kAt.lse + stage * kLseBytes, units(at.head));
+      exponentiate_f32<Block>(s, shared + kAt.lse + stage * kLseBytes,
+                              units_at(args, work, at.head));
       if (!this->whole(row0))
         this->each_cell(row0, [&](int i, bool visible) { s[i] = visible ? s[i] : 0.0f; });
     }
@@ -138,8 +134,8 @@ struct AttentionBackwardF32ByColumns : BackwardBlock<Config, Config::kTileM, 64>
                                      const float (&d_p)[kTileM / 2], int stage, int head) const {
       const u32 delta =
           shared + kAt.delta + stage * kDeltaBytes + tile::fragment_column(thread) * 4;
-      const float unit = units(head).d_p * kWeightUnit,
-                  delta_unit = units(head).delta * kWeightUnit;
+      const float unit = units_at(args, work, head).d_p * kWeightUnit,
+                  delta_unit = units_at(args, work, head).delta * kWeightUnit;
 #pragma unroll
       for (int k = 0; k < kTileM / 16; ++k) {
         float x[8];
@@ -150,15 +146,11 @@ struct AttentionBackwardF32ByColumns : BackwardBlock<Config, Config::kTileM, 64>
           for (int i = 4 * n; i < 4 * n + 4; ++i)
             x[i] = p[8 * k + i] * slope.of(d_p[8 * k + i], i % 2, unit, delta_unit);
         }
-        u32 planes[2][1][4];
-        tile::split_fragment<T, 16>(planes, x, 1.0f);
+        split_slice(d_s, k, x);
 #pragma unroll
-        for (int plane = 0; plane < 2; ++plane) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) d_s[plane][k][i] = planes[plane][0][i];
+        for (int plane = 0; plane < 2; ++plane)
           tile::store_slice<DsTile>(d_s_tile(), thread / 32 * 16, kTileM / 16 * plane + k,
                                     d_s[plane][k]);
-        }
       }
       ptx::fence_proxy_async_shared();
       ptx::barrier_sync(kGroupBarrier + part, 128);
@@ -175,7 +167,7 @@ struct AttentionBackwardF32ByColumns : BackwardBlock<Config, Config::kTileM, 64>
             tile::MnMajor<typename KTile::Plane>(own<KTile>(kAt.k), tile::kBoxColumns * box),
             tile::MnMajor<DsPlane>(d_s), false);
       ptx::wgmma_commit();
-      const float unit = units(at.head).d_q;
+      const float unit = units_at(args, work, at.head).d_q;
       const int head = work.batch * args.problem.forward.q_heads + at.head,
                 tile = head * (args.q_rounded / kTileM) + at.tile;
       ptx::wgmma_wait<0>();
@@ -211,13 +203,13 @@ struct AttentionBackwardF32ByColumns : BackwardBlock<Config, Config::kTileM, 64>
         {
           u32 probability[2][kTileM / 16][4];
           tile::split_fragment<T, kTileM>(probability, p, kWeightUnit);
-          add_product<DoTile, 64>(d_v, probability, d_o, units(at.head).d_v);
+          add_product<DoTile, 64>(d_v, probability, d_o, units_at(args, work, at.head).d_v);
         }
         exchange.take(d_p);
         u32 d_s[2][kTileM / 16][4];
         differentiate(d_s, p, d_p, d_o_at.stage(), at.head);
         ptx::mbarrier_arrive(d_o_ring.empty(d_o_at.stage()));
-        add_product<QTile, 64>(d_k, d_s, q, units(at.head).d_k);
+        add_product<QTile, 64>(d_k, d_s, q, units_at(args, work, at.head).d_k);
         ptx::mbarrier_arrive(q_ring.empty(q_at.stage()));
         add_d_q(at);
         q_at.advance();

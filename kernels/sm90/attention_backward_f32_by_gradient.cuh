@@ -46,12 +46,6 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
     return head_units<Block, Score>(args, batch, head);
   }
 
-  /// In global memory: registers are for sums.
-  HEDDLE_DEVICE static const HeadUnits& units(const BackwardArguments& args,
-                                              const BackwardWork& work, int head) {
-    return args.head_units[work.batch * args.problem.forward.q_heads + head];
-  }
-
   static constexpr bool kStepUnits = C::kValues.has_step_units();
 
   /// Columns of a product that is added to so many.
@@ -94,7 +88,7 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
     /// S^T of the step to P^T. `lse` is where its statistics lie. Where slopes are not 1 P o
     /// slope is written for the dK group at once: it finds no registers beside P.
     HEDDLE_DEVICE void exponentiate(u32 lse, const typename Block::Step& at, const Band& band) {
-      const HeadUnits& of = units(args, band.work, at.head);
+      const HeadUnits& of = units_at(args, band.work, at.head);
       const int row0 = at.tile * kTileM;
       float most = 0;  // magnitude of P o slope
       if constexpr (Score::kIdentity) {
@@ -234,7 +228,7 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
         tile::split_fragment<T, kTileM>(probability, s, kWeightUnit);
         ptx::mbarrier_wait(d_o_ring.full(d_o_at.stage()), d_o_at.parity());
         add_product<DoTile, at_once(kVd)>(d_v, probability, d_o_tile(shared, d_o_at.stage()),
-                                          units(args, work, at.head).d_v);
+                                          units_at(args, work, at.head).d_v);
         arrive(d_o_ring.empty(d_o_at.stage()));
         q_at.advance();
         d_o_at.advance();
@@ -297,16 +291,12 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
             x[4 * n + i] = weight * slope.of(gradient, i % 2, unit, delta_unit);
           }
         }
-        u32 planes[2][1][4];
-        tile::split_fragment<T, 16>(planes, x, 1.0f);
+        split_slice(d_s, k, x);
 #pragma unroll
-        for (int plane = 0; plane < 2; ++plane) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) d_s[plane][k][i] = planes[plane][0][i];
+        for (int plane = 0; plane < 2; ++plane)
           tile::store_slice<typename DsTile::Plane>(
               d_s_tile(shared, 0) + plane * DsTile::Plane::kBytes, threadIdx.x % 128 / 32 * 16, k,
               d_s[plane][k]);
-        }
       }
       ptx::fence_proxy_async_shared();
     }
@@ -341,16 +331,16 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
 
         ptx::mbarrier_wait(p_ring.full(0), handover.parity());
         ptx::mbarrier_wait(d_s_ring.empty(0), handover.parity() ^ 1);
-        const float of_weights = weight_unit(units(args, work, at.head));
-        differentiate(shared + kAt.delta + d_o_at.stage() * kDeltaBytes, units(args, work, at.head),
-                      of_weights);
+        const float of_weights = weight_unit(units_at(args, work, at.head));
+        differentiate(shared + kAt.delta + d_o_at.stage() * kDeltaBytes,
+                      units_at(args, work, at.head), of_weights);
         arrive(d_s_ring.full(0));
         ptx::mbarrier_arrive(p_ring.empty(0));
         ptx::mbarrier_arrive(d_o_ring.empty(d_o_at.stage()));
 
         ptx::mbarrier_wait(q_ring.full(q_at.stage()), q_at.parity());
         add_product<QTile, at_once(kQk)>(d_k, d_s, q_tile(shared, q_at.stage()),
-                                         units(args, work, at.head).d_k * of_weights);
+                                         units_at(args, work, at.head).d_k * of_weights);
         arrive(q_ring.empty(q_at.stage()));
         handover.advance();
         q_at.advance();

@@ -56,6 +56,12 @@ HEDDLE_DEVICE HeadUnits head_units(const BackwardArguments& args, int batch, int
   return units;
 }
 
+/// Those of a query head, as prepare left them. In global memory: registers are for sums.
+HEDDLE_DEVICE const HeadUnits& units_at(const BackwardArguments& args, const BackwardWork& work,
+                                        int head) {
+  return args.head_units[work.batch * args.problem.forward.q_heads + head];
+}
+
 /// The statistics of two queries side by side.
 template <class Block>
 struct F32Rows {
@@ -111,6 +117,17 @@ struct F32Slope {
     return slope + ptx::fma(d_p, d_p_unit * tile::kDotLacks, -rest[e] * delta_unit);
   }
 };
+
+/// Slice k of dS as pairs, the operand of dK.
+template <int kSlices>
+HEDDLE_DEVICE void split_slice(u32 (&d_s)[2][kSlices][4], int k, const float (&x)[8]) {
+  u32 planes[2][1][4];
+  tile::split_fragment<f16, 16>(planes, x, 1.0f);
+#pragma unroll
+  for (int plane = 0; plane < 2; ++plane)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) d_s[plane][k][i] = planes[plane][0][i];
+}
 
 template <int kCount>
 HEDDLE_DEVICE void add_scaled(float (&sum)[kCount], const float (&part)[kCount], float factor) {

@@ -459,21 +459,11 @@ class Backward {
       core.value_depth = algebra_.at(*d).bound;
       core.value_sizes = algebra_.at(*d).sizes;
       core.axes = axes_of(core);
-      // Where a weight is 0 in every hidden cell, the program may hide its gradient or not.
-      const Poly everywhere = Algebra::constant(1);
-      const Poly cells = visible_cells(algebra_, softmax_.score.mask);
-      for (const std::optional<Keep>& keep : keeps)
-        for (const Poly& again : {everywhere, cells})
-          for (const Poly& shown : {visibility(algebra_, softmax_.score.mask), cells}) {
-            core.keep = keep;
-            core.masked_again = algebra_.ratio(again, everywhere) != 1.0;
-            const Poly kept = keep ? rewrite::kept(algebra_, *keep) : everywhere;
-            core.kept = algebra_.multiply(algebra_.multiply(kept, {{1, by.beside}}), again);
-            fill_in(core, algebra_.multiply(core.kept, by.product), shown);
-            // A constant derivative may be applied after the product instead.
-            if (algebra_.ratio(value, core.by_dot) || algebra_.ratio(value, core.by_product))
-              return core;
-          }
+      for (const std::optional<Keep>& keep : keeps) {
+        core.keep = keep;
+        const Poly kept = keep ? rewrite::kept(algebra_, *keep) : Algebra::constant(1);
+        if (fits(core, value, algebra_.multiply(kept, {{1, by.beside}}), by.product)) return core;
+      }
     }
     const Instruction* more = beside_product(direct, *d);
     reason = more
@@ -507,21 +497,24 @@ class Backward {
         core.value_sizes = product->sizes;
         core.axes = axes_of(core);
         core.whole_rows = mean_beside(direct[0], p, rest[0]);
-        if (core.whole_rows && fits(core, value, {{1, {p}}})) return core;
+        if (core.whole_rows && fits(core, value, Algebra::constant(1), {{1, {p}}})) return core;
       }
     }
     return std::nullopt;
   }
 
-  /// Whether `value` is the gradient of the scores by a `core` whose dO V^T is `product`.
-  bool fits(Core& core, const Poly& value, const Poly& product) {
+  /// Whether `value` is the gradient of the scores by a `core` whose dO V^T is `product`, and whose
+  /// weights are multiplied by `kept`.
+  bool fits(Core& core, const Poly& value, const Poly& kept, const Poly& product) {
+    // Where a weight is 0 in every hidden cell, the program may hide its gradient or not.
     const Poly everywhere = Algebra::constant(1);
     const Poly cells = visible_cells(algebra_, softmax_.score.mask);
     for (const Poly& again : {everywhere, cells})
       for (const Poly& shown : {visibility(algebra_, softmax_.score.mask), cells}) {
         core.masked_again = algebra_.ratio(again, everywhere) != 1.0;
-        core.kept = again;
-        fill_in(core, algebra_.multiply(again, product), shown);
+        core.kept = algebra_.multiply(kept, again);
+        fill_in(core, algebra_.multiply(core.kept, product), shown);
+        // A constant derivative may be applied after the product instead.
         if (algebra_.ratio(value, core.by_dot) || algebra_.ratio(value, core.by_product))
           return true;
       }
