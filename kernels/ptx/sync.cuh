@@ -26,6 +26,13 @@ HEDDLE_DEVICE void fence_proxy_async_global() {
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
+/// threadIdx.x, read again: what is worked out of it is not held in registers until it is wanted.
+HEDDLE_DEVICE u32 thread_anew() {
+  u32 thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
+
 /// One lane of a converged warp, the same each time.
 HEDDLE_DEVICE bool elect_one() {
   u32 elected;

@@ -1,4 +1,5 @@
-// Attention backward on Hopper for head dims up to 256, one block per 64 keys.
+// Attention backward on Hopper for head dims up to 512, one block per 64 keys, or above 256 two of
+// a cluster, each with half of all columns.
 //
 //   dV group:  S^T  = K Q^T      P^T  = exp(score(scale * S^T) - lse)      dV += P^T dO
 //   dK group:  dP^T = V dO^T     dS^T = P^T o (dP^T - delta) o slope       dK += dS^T Q
@@ -20,6 +21,8 @@
 #include "backward_register_sums.cuh"
 #include "backward_scores.cuh"
 #include "backward_turns.cuh"
+#include "block_rank.cuh"
+#include "peer_dots.cuh"
 
 namespace heddle::sm90 {
 
@@ -36,7 +39,7 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, Config::kTileM, 64>,
   using Block::kTileN;
   using Block::kVd;
   using Sums::kDqParts;
-  using Sums::kDqTurns;
+  using Sums::kDqTurnsOfBlock;
   using typename Block::C;
   using typename Block::DoTile;
   using typename Block::DsTile;
@@ -48,13 +51,18 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, Config::kTileM, 64>,
   static constexpr bool kPlainScore = Score::kIdentity;
   static constexpr int kThreads = C::kValues.threads();
   static_assert(C::kByGradient);
+  static constexpr bool kShares = C::kRanks > 1;  ///< columns
+  /// What a group knows of its work and of itself it finds anew in each step: to hold it there are
+  /// no registers beside 256 columns and what goes to the other block.
+  static constexpr bool kFindsAnew = kShares && max_of(kQk, kVd) > 192;
   // Their sum over the groups is what the launch gave: 128 a thread. More would wait for ever.
-  static constexpr int kProducerRegisters = Sums::kTurned || Tiles::kThere ? 32 : 24,
+  static constexpr bool kProducerHasMore = Tiles::kThere || kShares;
+  static constexpr int kProducerRegisters = Sums::kTurned || kProducerHasMore ? 32 : 24,
                        kOwnerRegisters = Sums::kTurned ? 216 : 208,
-                       kDqRegisters = Sums::kTurned   ? 48
-                                      : Tiles::kThere ? 64
-                                                      : 72;
-  static_assert(kQk <= 256 && kVd <= 256);
+                       kDqRegisters = Sums::kTurned      ? 48
+                                      : kProducerHasMore ? 64
+                                                         : 72;
+  static_assert(kQk <= 256 && kVd <= 256, "registers");
   static_assert(!(Tiles::kThere && C::kDeterministic), "no warp is left to fetch them");
 
   static constexpr int kPartsOfTurn = BackwardConfig::kPartsOfTurn;
@@ -69,9 +77,10 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, Config::kTileM, 64>,
   static_assert(kSharedBytes <= kMostShared, "shared memory of a block");
 
   using Producer = BackwardProducer<AttentionBackwardByGradient>;
-  using QPosition = tile::RingPosition<C::kQStages>;
-  using DoPosition = tile::RingPosition<C::kDOStages>;
-  using HandoverPosition = tile::RingPosition<kHandovers>;
+  // Counted, they are all the step.
+  using QPosition = tile::RingPosition<C::kQStages, kFindsAnew>;
+  using DoPosition = tile::RingPosition<C::kDOStages, kFindsAnew>;
+  using HandoverPosition = tile::RingPosition<kHandovers, kFindsAnew>;
 
   HEDDLE_DEVICE static u32 q_tile(u32 shared, int stage) {
     return shared + kAt.q + stage * QTile::kBytes;
@@ -80,14 +89,34 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, Config::kTileM, 64>,
     return shared + kAt.d_o + stage * DoTile::kBytes;
   }
 
+  /// An address of the block's as descriptors of products take it: those of a cluster have the
+  /// block's rank above.
+  HEDDLE_DEVICE static u32 operand(u32 shared) {
+    return C::kRanks > 1 ? shared & (tile::kSharedWindow - 1) : shared;
+  }
+  /// The block's first column of a tensor of so many.
+  HEDDLE_DEVICE static int first_column(int columns) {
+    return block_rank<C::kRanks>() * C::kValues.share_of(columns);
+  }
+
   /// One arrival a warp, for what all its lanes have done.
   HEDDLE_DEVICE static void arrive(u32 barrier) {
     __syncwarp();
     if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
   }
 
+  HEDDLE_DEVICE static int thread_of_group() {
+    return (kFindsAnew ? ptx::thread_anew() : threadIdx.x) % 128;
+  }
+  HEDDLE_DEVICE static BackwardWork work_of(const BackwardWork& held, u32 shared) {
+    return kFindsAnew ? Block::load_work(shared + kAt.work) : held;
+  }
+  HEDDLE_DEVICE static int steps_of(int held, u32 shared) {
+    return kFindsAnew ? Block::load_work(shared + kAt.work).steps() : held;
+  }
+
   HEDDLE_DEVICE static u32 p_slice(u32 shared, int stage, int k) {
-    return shared + kAt.p + stage * kAt.p_bytes + k * 128 * 16 + threadIdx.x % 128 * 16;
+    return shared + kAt.p + stage * kAt.p_bytes + k * 128 * 16 + thread_of_group() * 16;
   }
   HEDDLE_DEVICE static u32 d_s_tile(u32 shared, int stage) {
     return shared + kAt.d_s + stage * DsTile::kBytes;
@@ -117,6 +146,7 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, Config::kTileM, 64>,
     using Scores::thread;
     using Scores::work;
     const u32 shared;
+    PeerDots<AttentionBackwardByGradient, PeerDotsOf::scores> exchange{shared};
     float d_v[kVd / 2];
 
     HEDDLE_DEVICE DvWarpGroup(const BackwardArguments& args, const BackwardWork& work, u32 shared)
@@ -124,13 +154,14 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, Config::kTileM, 64>,
 
     HEDDLE_DEVICE void issue_s(int stage) {
       ptx::wgmma_fence();
-      tile::issue_product<T, kTileM, kQk / 16>(s, tile::KMajor<KTile>(shared + kAt.k),
-                                               tile::KMajor<QTile>(q_tile(shared, stage)), false);
+      tile::issue_product<T, kTileM, kQk / 16>(s, tile::KMajor<KTile>(operand(shared + kAt.k)),
+                                               tile::KMajor<QTile>(operand(q_tile(shared, stage))),
+                                               false);
       ptx::wgmma_commit();
     }
     HEDDLE_DEVICE void issue_d_v(int stage, bool accumulate) {
       ptx::wgmma_fence();
-      issue_halves<kVd, DoTile>(d_v, probability, d_o_tile(shared, stage), accumulate);
+      issue_halves<kVd, DoTile>(d_v, probability, operand(d_o_tile(shared, stage)), accumulate);
       ptx::wgmma_commit();
     }
 
@@ -143,10 +174,30 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, Config::kTileM, 64>,
         const typename Tiles::Ring ring{shared + kAt.tiled_ring};
         ptx::mbarrier_wait(ring.full(0), p_at.parity());
         typename Tiles::ColumnReader tiled(shared + kAt.tiled, 0);
-        Scores::template exponentiate<true>(lse, step, &tiled);
+        exponentiate(lse, step, &tiled);
         ptx::mbarrier_arrive(ring.empty(0));
       } else {
-        Scores::template exponentiate<true>(lse, step);
+        exponentiate(lse, step, nullptr);
+      }
+    }
+
+    HEDDLE_DEVICE void exponentiate(u32 lse, const typename Block::Step& step,
+                                    typename Tiles::ColumnReader* tiled) {
+      if constexpr (kFindsAnew) {
+        const BackwardWork anew = work_of(work, shared);
+        Scores scores(args, anew, anew.key0);
+#pragma unroll
+        for (int i = 0; i < kTileM / 2; ++i) scores.s[i] = s[i];
+        scores.template exponentiate<true>(lse, step, tiled);
+#pragma unroll
+        for (int k = 0; k < kTileM / 16; ++k)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            probability[k][i] = scores.probability[k][i];
+            if constexpr (Scores::kWeighs) this->weight[k][i] = scores.weight[k][i];
+          }
+      } else {
+        Scores::template exponentiate<true>(lse, step, tiled);
       }
     }
 
@@ -160,7 +211,7 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, Config::kTileM, 64>,
       HandoverPosition p_at, p_last;
       ptx::mbarrier_wait(shared + kAt.k_full, 0);
 #pragma unroll 1
-      for (int step = 0; step < steps; ++step) {
+      for (int step = 0; step < steps_of(steps, shared); ++step) {
         ptx::mbarrier_wait(q_ring.full(q_at.stage()), q_at.parity());
         issue_s(q_at.stage());
         if (step > 0) {
@@ -169,6 +220,8 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, Config::kTileM, 64>,
         }
         ptx::wgmma_wait<0>();
         ptx::pin(s);
+        exchange.send(s, step);
+        exchange.add(s, step);
         exponentiate(shared + kAt.lse + q_at.stage() * kLseBytes, at, p_at);
         ptx::mbarrier_arrive(q_ring.empty(q_at.stage()));
 
@@ -185,7 +238,7 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, Config::kTileM, 64>,
         q_at.advance();
         d_o_at.advance();
         p_at.advance();
-        at.advance(work);
+        at.advance(work_of(work, shared));
       }
       ptx::wgmma_wait<0>();
       ptx::pin(d_v);
@@ -193,7 +246,7 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, Config::kTileM, 64>,
       ptx::mbarrier_wait(p_ring.empty(p_last.stage()), p_last.parity());
       Block::template store_gradient<DoTile, C::kVDim, kVd>(
           d_v, Block::keep_scale_of(args), d_o_tile(shared, d_o_last.stage()), thread / 32 * 16,
-          args.problem.d_v, args, work);
+          args.problem.d_v, args, work_of(work, shared), first_column(C::kVDim));
     }
   };
 
@@ -203,6 +256,7 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, Config::kTileM, 64>,
     const BackwardArguments& args;
     const BackwardWork& work;
     const u32 shared;
+    PeerDots<AttentionBackwardByGradient, PeerDotsOf::gradients> exchange{shared};
     float d_p[kTileM / 2], d_k[kQk / 2];
     u32 d_s[kTileM / 16][4];
     u32 largest = 0;  ///< magnitude of dS
@@ -212,14 +266,14 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, Config::kTileM, 64>,
 
     HEDDLE_DEVICE void issue_d_p(int stage) {
       ptx::wgmma_fence();
-      tile::issue_product<T, kTileM, kVd / 16>(d_p, tile::KMajor<VTile>(shared + kAt.v),
-                                               tile::KMajor<DoTile>(d_o_tile(shared, stage)),
-                                               false);
+      tile::issue_product<T, kTileM, kVd / 16>(
+          d_p, tile::KMajor<VTile>(operand(shared + kAt.v)),
+          tile::KMajor<DoTile>(operand(d_o_tile(shared, stage))), false);
       ptx::wgmma_commit();
     }
     HEDDLE_DEVICE void issue_d_k(int stage, bool accumulate) {
       ptx::wgmma_fence();
-      issue_halves<kQk, QTile>(d_k, d_s, q_tile(shared, stage), accumulate);
+      issue_halves<kQk, QTile>(d_k, d_s, operand(q_tile(shared, stage)), accumulate);
       ptx::wgmma_commit();
     }
 
@@ -233,7 +287,7 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, Config::kTileM, 64>,
       HandoverPosition handover;
       ptx::mbarrier_wait(shared + kAt.v_full, 0);
 #pragma unroll 1
-      for (int step = 0; step < steps; ++step) {
+      for (int step = 0; step < steps_of(steps, shared); ++step) {
         ptx::mbarrier_wait(d_o_ring.full(d_o_at.stage()), d_o_at.parity());
         issue_d_p(d_o_at.stage());
         if (step > 0) {
@@ -242,12 +296,15 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, Config::kTileM, 64>,
         }
         ptx::wgmma_wait<0>();
         ptx::pin(d_p);
+        exchange.send(d_p, step);
+        exchange.add(d_p, step);
 
         const u32 stage = handover.stage();
         ptx::mbarrier_wait(p_ring.full(stage), handover.parity());
         ptx::mbarrier_wait(d_s_ring.empty(stage), handover.parity() ^ 1);
-        const u32 delta = shared + kAt.delta + d_o_at.stage() * kDeltaBytes +
-                          tile::fragment_column(threadIdx.x) * 4;
+        const int thread = thread_of_group();
+        const u32 delta =
+            shared + kAt.delta + d_o_at.stage() * kDeltaBytes + tile::fragment_column(thread) * 4;
         const float keep_scale = Block::keep_scale_of(args);
 #pragma unroll
         for (int k = 0; k < kTileM / 16; ++k) {
@@ -260,7 +317,7 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, Config::kTileM, 64>,
             factor[i] &= 0x7fff7fff;
           }
           differentiate_slice<C>(d_s[k], factor, probability, d_p, delta, k, keep_scale, largest);
-          tile::store_slice<DsTile>(d_s_tile(shared, stage), warp_row, k, d_s[k]);
+          tile::store_slice<DsTile>(d_s_tile(shared, stage), thread / 32 * 16, k, d_s[k]);
         }
         ptx::fence_proxy_async_shared();
         arrive(d_s_ring.full(stage));
@@ -280,7 +337,7 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, Config::kTileM, 64>,
       // Both who read this tile of Q are done: the dV group before it handed over P.
       Block::template store_gradient<QTile, C::kQkDim, kQk>(
           d_k, Block::scale_of(args) * Block::kOfSlope, q_tile(shared, q_last.stage()), warp_row,
-          args.problem.d_k, args, work);
+          args.problem.d_k, args, work_of(work, shared), first_column(C::kQkDim));
     }
   };
 
@@ -296,8 +353,8 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, Config::kTileM, 64>,
         : args(args), work(work), shared(shared) {}
 
     HEDDLE_DEVICE void multiply(u32 stage, int part) {
-      const tile::MnMajor<typename DsTile::Plane> d_s(d_s_tile(shared, stage));
-      const tile::MnMajor<typename KTile::Plane> keys(shared + kAt.k, 64 * part);
+      const tile::MnMajor<typename DsTile::Plane> d_s(operand(d_s_tile(shared, stage)));
+      const tile::MnMajor<typename KTile::Plane> keys(operand(shared + kAt.k), 64 * part);
       ptx::wgmma_fence();
       if constexpr (Sums::kTurned)
         tile::issue_product<T, kTileM, kTileN / 16, C::kPlanes>(d_q, keys, d_s, false);
@@ -334,7 +391,7 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, Config::kTileM, 64>,
           const bool last = part + 1 == kDqParts || (part + 1) % kPartsOfTurn == 0;
           if (C::kDeterministic && first)
             ptx::mbarrier_wait(Turns::ring(shared, turn).full(turn_at.stage()), turn_at.parity());
-          Sums::add_d_q(args, tile, part, d_q, unit);
+          Sums::add_d_q(args, tile, block_rank<C::kRanks>() * kDqParts + part, d_q, unit);
           if (C::kDeterministic && last) arrive(Turns::added(shared, turn, turn_at.stage()));
         }
         turn_at.advance();
@@ -346,7 +403,8 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, Config::kTileM, 64>,
 
   // --- Kernel ---------------------------------------------------------------------------------
 
-  /// Grid: key tiles * key heads * batch; kThreads threads; kSharedBytes.
+  /// Grid: ranks * key tiles * key heads * batch, in clusters of ranks; kThreads threads;
+  /// kSharedBytes.
   HEDDLE_DEVICE static void run(const BackwardArguments& args) {
     run_with<DvWarpGroup, DkWarpGroup>(args);
   }
@@ -368,9 +426,13 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, Config::kTileM, 64>,
       DoRing{shared + kAt.d_o_ring}.init(1, 128 + 4);
       if constexpr (C::kDeterministic) Turns::init(shared, 4);
       if constexpr (Tiles::kThere) typename Tiles::Ring{shared + kAt.tiled_ring}.init(1, 128);
+      PeerDots<AttentionBackwardByGradient, PeerDotsOf::scores>::init(shared);
       ptx::mbarrier_init_fence();
     }
-    __syncthreads();
+    if constexpr (C::kRanks > 1)
+      ptx::cluster_sync();
+    else
+      __syncthreads();
     ptx::grid_dependents_launch();
     ptx::grid_dependency_wait();
     if (const BackwardWork work = Block::load_work(shared + kAt.work); work.steps() == 0) {
@@ -389,9 +451,9 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, Config::kTileM, 64>,
       if (ptx::elect_one()) {
         if (warp == 0) Producer::load_tiles(args, shared, w);
         if constexpr (C::kDeterministic) {
-          static_assert(kDqTurns <= 2, "a warp each");
+          static_assert(kDqTurnsOfBlock <= 2, "a warp each");
           if (warp == 1) Turns::take(args, shared, w);
-          if (warp >= 2 && warp < 2 + kDqTurns) Turns::pass(args, shared, w, warp - 2);
+          if (warp >= 2 && warp < 2 + kDqTurnsOfBlock) Turns::pass(args, shared, w, warp - 2);
         } else if constexpr (Tiles::kThere) {
           if (warp == 1) Producer::load_scores(args, shared);
         }
@@ -408,6 +470,11 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, Config::kTileM, 64>,
       ptx::registers_shrink<kDqRegisters>();
       const BackwardWork w = work();
       DqWarpGroup(args, w, shared).run();
+    }
+    // The other block may still reach in here.
+    if constexpr (C::kRanks > 1) {
+      __syncwarp();
+      ptx::cluster_sync();
     }
   }
 };

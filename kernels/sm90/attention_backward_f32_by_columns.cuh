@@ -39,7 +39,11 @@ struct AttentionBackwardF32ByColumns : BackwardBlock<Config, Config::kTileM, 64>
   using Sums::kDqColumns;
   using Sums::kDqWidth;
   using typename Block::C;
+  using typename Block::DoTile;
+  using typename Block::KTile;
+  using typename Block::QTile;
   using typename Block::T;
+  using typename Block::VTile;
   static constexpr bool kPlainScore = true;
   static_assert(C::kPlanes == 2 && is_same<T, f16> && is_same<typename C::Result, float>);
   static_assert(!C::kHasScore && C::kUnitSlope && !C::kDrops && !C::kDeterministic);
@@ -47,13 +51,8 @@ struct AttentionBackwardF32ByColumns : BackwardBlock<Config, Config::kTileM, 64>
   static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
 
   // Of a consumer.
-  static constexpr int kQkColumns = C::kValues.share_of(C::kQkDim),
-                       kVColumns = C::kValues.share_of(C::kVDim);
+  static constexpr int kQkColumns = Block::kQk, kVColumns = Block::kVd;
   static_assert(kQkColumns <= 128 && kVColumns <= 128, "registers");
-  using QTile = tile::PlanesOf<kTileM, kQkColumns, C::kPlanes>;
-  using DoTile = tile::PlanesOf<kTileM, kVColumns, C::kPlanes>;
-  using KTile = tile::PlanesOf<kTileN, kQkColumns, C::kPlanes>;
-  using VTile = tile::PlanesOf<kTileN, kVColumns, C::kPlanes>;
   /// A row per key; its planes side by side in one box.
   using DsTile = tile::SharedTile<kTileN, 2 * kTileM>;
   static_assert(2 * kTileM == tile::kBoxColumns);

@@ -178,7 +178,8 @@ struct AttentionBackwardRows {
   HEDDLE_DEVICE static void finish_rows(const float* sums, Gradient* out, i64 stride, float scale,
                                         int rows) {
     // A unit is eight columns of rows r and r + 8: sixteen sums side by side.
-    constexpr int kGroups = Main::kDqColumns / 8, kUnitsPerPart = 32 * kGroups;
+    constexpr int kTogether = Main::kSplitColumns ? Main::kDqColumns : Main::kDqWidth,
+                  kGroups = kTogether / 8, kUnitsPerPart = 32 * kGroups;
     constexpr int kUnits = Main::kTileM * Main::kDqWidth / 16;
 #pragma unroll
     for (int unit = threadIdx.x; unit < kUnits; unit += kThreads) {
@@ -197,7 +198,13 @@ struct AttentionBackwardRows {
         lower[2 * i + 1] = x.w * scale;
       }
       const int row = quad / 8 * 16 + quad % 8 + (Main::kSplitColumns ? 0 : 64 * part);
-      const int column = group * 8 + (Main::kSplitColumns ? part * Main::kDqColumns : 0);
+      int column = group * 8 + (Main::kSplitColumns ? part * Main::kDqColumns : 0);
+      if constexpr (C::kValues.shares() > 1) {
+        constexpr int kShare = C::kValues.share_of(C::kQkDim);
+        const int of_share = column % Main::kDqColumns;
+        if (of_share >= kShare) continue;
+        column = column / Main::kDqColumns * kShare + of_share;
+      }
       if (column >= C::kQkDim) continue;
       if (row < rows) store_eight(out + row * stride + column, upper);
       if (row + 8 < rows) store_eight(out + (row + 8) * stride + column, lower);

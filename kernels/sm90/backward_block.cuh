@@ -26,7 +26,9 @@ struct BackwardBlock {
   using T = typename C::Element;
   static constexpr int kTileM = kM, kTileN = kN;
   static_assert(C::kQkDim % 8 == 0 && C::kVDim % 8 == 0, "TMA moves multiples of 16 bytes");
-  static constexpr int kQk = (C::kQkDim + 15) / 16 * 16, kVd = (C::kVDim + 15) / 16 * 16;
+  /// Columns as products take them: where they are shared out, one's share.
+  static constexpr int kQk = (C::kValues.share_of(C::kQkDim) + 15) / 16 * 16,
+                       kVd = (C::kValues.share_of(C::kVDim) + 15) / 16 * 16;
   using QTile = tile::PlanesOf<kTileM, kQk, C::kPlanes>;
   using DoTile = tile::PlanesOf<kTileM, kVd, C::kPlanes>;
   static constexpr int kInPair = C::kCodes ? 2 : 1;  ///< tiles of codes hold two in an element
@@ -188,24 +190,24 @@ struct BackwardBlock {
     }
   }
 
-  /// Writes a warp's 16 rows of a gradient, if it is wanted, from warp_row of the block's keys on:
-  /// 16-bit ones through its own rows of a tile that is no longer read.
+  /// Writes a warp's 16 rows of a gradient, if it is wanted, from warp_row of the block's keys and
+  /// first_column on: 16-bit ones through its own rows of a tile that is no longer read.
   template <class Tile, int kHeadDim, int kColumns>
   HEDDLE_DEVICE static void store_gradient(const float (&d)[kColumns / 2], float scale,
                                            u32 tile_address, int warp_row,
                                            const attention::Tensor& out,
-                                           const BackwardArguments& args,
-                                           const BackwardWork& work) {
+                                           const BackwardArguments& args, const BackwardWork& work,
+                                           int first_column = 0) {
     if constexpr (is_same<Gradient, float>) {
       store_f32_gradient<kHeadDim, kColumns>(d, scale, out, args, work,
-                                             work.key0 + warp_row / 64 * 64);
+                                             work.key0 + warp_row / 64 * 64, first_column);
       return;
     }
     if (out.data == nullptr) return;
     store_rows<Tile, kColumns>(
         d, scale, tile_address, warp_row,
-        attention::element_pointer<T>(out, work.batch, work.key_head, work.key0, 0), out.stride[2],
-        written_rows(out, args, work) - work.key0, kHeadDim);
+        attention::element_pointer<T>(out, work.batch, work.key_head, work.key0, first_column),
+        out.stride[2], written_rows(out, args, work) - work.key0, kHeadDim - first_column);
   }
 
   /// Writes a warp's 16 rows of a 16-bit tile, from warp_row of the rows at `base` on, of which

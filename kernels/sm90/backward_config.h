@@ -22,8 +22,9 @@ struct BackwardConfig {
   /// Consumers that share keys, each with columns of its own:
   /// attention_backward_f32_by_columns.cuh.
   int parts = 1;
-  int ranks = 1;   ///< blocks of a cluster that do so
-  int blocks = 1;  ///< that share a processor
+  int ranks = 1;        ///< blocks of a cluster that do so
+  int dot_buffers = 2;  ///< by_gradient, of ranks: for S and dP of the other, or one for both
+  int blocks = 1;       ///< that share a processor
   /// A block has all keys of its head: dQ is a sum of its own products.
   bool all_keys = false;
   /// S of the next step runs before dK of this one: two stages are in use, a third hides the load.
@@ -69,7 +70,7 @@ struct BackwardConfig {
   constexpr int shares() const { return parts * ranks; }
   /// Columns of one of them, of `columns`: whole slices of 16.
   constexpr int share_of(int columns) const {
-    return parts > 1 ? (columns + 16 * shares() - 1) / (16 * shares()) * 16 : columns;
+    return shares() > 1 ? (columns + 16 * shares() - 1) / (16 * shares()) * 16 : columns;
   }
 
   /// qk_dim as products take it.
@@ -89,12 +90,18 @@ struct BackwardConfig {
   /// In a fixed order: one part of 64 columns would cost more fences than a step has time for, four
   /// would keep the next block waiting longer.
   static constexpr int kPartsOfTurn = 2;
-  /// Counters of a query tile, if the order of the sums is kept.
-  constexpr int dq_turns() const {
-    return by_gradient ? (tile::boxes_of(qk_dim) + kPartsOfTurn - 1) / kPartsOfTurn : consumers;
+  /// Counters of a query tile, if the order of the sums is kept; and those a block takes.
+  constexpr int dq_turns() const { return ranks * dq_turns_of_block(); }
+  constexpr int dq_turns_of_block() const {
+    return by_gradient ? (tile::boxes_of(share_of(qk_dim)) + kPartsOfTurn - 1) / kPartsOfTurn
+                       : consumers;
   }
   /// P and dS in shared memory: a second one lets a group run ahead, where there is room.
-  constexpr int handovers() const { return drops() || tiled != Tiled::none || planes > 1 ? 1 : 2; }
+  constexpr int handovers() const {
+    return drops() || tiled != Tiled::none || planes > 1 || ranks > 1 ? 1 : 2;
+  }
+  /// Of S or dP of a step, in f32.
+  constexpr int dots_bytes() const { return 4 * tile_m * tile_n(); }
   /// Of a number for each row of a step; of the rows' statistics, and of deltas.
   constexpr int row_bytes() const { return 4 * tile_m; }
   constexpr int lse_bytes() const { return (max_and_sum ? 2 : 1) * row_bytes(); }
@@ -115,7 +122,7 @@ struct BackwardLayout {
   int turned_k = 0, q_codes = 0, d_o_codes = 0;  ///< with codes, of which k and v are then, too
   int d_q = 0;                                   ///< not if by_gradient
   int d_q_bytes = 0;  ///< of a group: its sums in f32 or, with all_keys, a tile of rows
-  int dots = 0;       ///< of consumers that share them
+  int dots = 0;       ///< of consumers or blocks that share them
   int p = 0;          ///< if by_gradient, of p_bytes
   int p_bytes = 0;
   int tiled = 0, lse = 0, delta = 0;
@@ -162,11 +169,12 @@ constexpr BackwardLayout layout_of(const BackwardConfig& c) {
   at.d_s = at.d_o + c.d_o_stages * c.parts * tile::tile_bytes(c.tile_m, v, c.planes);
   if (c.parts > 1) {
     at.dots = at.d_s + c.parts * d_s_bytes;
-    at.tiled = at.dots + 2 * c.tile_m * c.tile_n() * 4;
+    at.tiled = at.dots + 2 * c.dots_bytes();
   } else if (c.by_gradient) {
     at.p = at.d_s + c.handovers() * d_s_bytes;
     at.p_bytes = c.transposed ? d_s_bytes : 2 * c.tile_m * c.tile_n() * c.planes;
-    at.tiled = at.p + c.handovers() * at.p_bytes;
+    at.dots = at.p + c.handovers() * at.p_bytes;
+    at.tiled = at.dots + (c.ranks > 1 ? c.dot_buffers * c.dots_bytes() : 0);
   } else {
     at.d_q = at.d_s + 2 * d_s_bytes;  // a fast group may run ahead
     at.d_q_bytes = c.all_keys ? tile::tile_bytes(64, c.dq_columns()) : 64 * c.dq_columns() * 4;
@@ -190,9 +198,9 @@ constexpr BackwardLayout layout_of(const BackwardConfig& c) {
   at.exchange_sent = at.tiled_ring + score_ring_bytes(c.tiled, c.tiled_stages);
   at.work = at.exchange_sent + (c.cluster > 1 ? 16 : 0);
   at.turns = at.work + BackwardLayout::kWorkBytes;
-  at.all_read = at.turns + (c.by_gradient ? c.dq_turns() * BackwardLayout::kTurnBytes : 0);
+  at.all_read = at.turns + (c.by_gradient ? c.dq_turns_of_block() * BackwardLayout::kTurnBytes : 0);
   at.dots_barriers = at.all_read + (c.transposed ? 8 : 0);
-  const int used = at.dots_barriers + (c.ranks > 1 ? 2 * 8 : 0);
+  const int used = at.dots_barriers + (c.ranks > 1 ? 4 * 8 : 0);
   const int aligned = used + tile::kTileAlignment;
   at.bytes = used > kMostShared ? used : aligned < kMostShared ? aligned : kMostShared;
   return at;

@@ -50,11 +50,11 @@ struct BackwardProducer {
     return map_of(args, which, shared);
   }
 
-  /// Starts the copies of a tile or, where consumers share the tensor's columns, of each one's.
+  /// Starts the copies of a tile or, where the tensor's columns are shared out, of each consumer's.
   template <class Tile>
   HEDDLE_DEVICE static void load(u32 tile, const TensorMap* map, u32 barrier, int columns, int row,
                                  int head, int batch) {
-    if constexpr (C::kParts == 1)
+    if constexpr (C::kValues.shares() == 1)
       tile::load_tile<Tile>(tile, map, barrier, row, head, batch);
     else
       tile::load_shares<Tile>(tile, map, barrier, columns, C::kValues.share_of(columns),

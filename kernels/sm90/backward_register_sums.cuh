@@ -23,6 +23,7 @@ struct BackwardRegisterSums {
   static constexpr int kDqPart = 64 * kDqColumns;
   static constexpr int kDqGroupStride = 128, kDqWarpStride = 16 * kDqWidth;
   static constexpr int kDqTurns = Config::kValues.dq_turns();  ///< of a tile
+  static constexpr int kDqTurnsOfBlock = Config::kValues.dq_turns_of_block();
 
   /// Adds a part, times `unit`, to the sums of query tile `tile`. Addresses are found anew each
   /// time: the registers are the product's.

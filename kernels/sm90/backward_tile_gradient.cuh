@@ -17,6 +17,7 @@
 #include "../tile/tile_bytes.h"
 #include "backward_arguments.h"
 #include "backward_config.cuh"
+#include "cluster_reads.cuh"
 
 namespace heddle::sm90 {
 
@@ -65,8 +66,9 @@ struct BackwardTileGradient {
       ptx::mbarrier_wait(sent(shared), step & 1);
       if (threadIdx.x == 128) expect(shared);
       add_up(d_s, cells);
+      const bool read = are_made<1>(cells);
       __syncwarp();
-      if (const u32 other = threadIdx.x % 32; other < kCluster)
+      if (const u32 other = threadIdx.x % 32; other < kCluster && read)
         ptx::cluster_arrive(ptx::address_in(taken(shared), other));
     } else {
 #pragma unroll

@@ -11,11 +11,12 @@
 #include "../tile/ring.cuh"
 #include "backward_arguments.h"
 #include "backward_config.cuh"
+#include "block_rank.cuh"
 
 namespace heddle::sm90 {
 
-/// `Main` is the AttentionBackwardByGradient whose shared memory has the barriers. A
-/// tile has Main::kDqTurns turns, each with a ring of its own.
+/// `Main` is the AttentionBackwardByGradient whose shared memory has the barriers. Of a tile's
+/// turns a block takes Main::kDqTurnsOfBlock, each with a ring of its own.
 template <class Main>
 struct BackwardTurns {
   static constexpr int kStages = BackwardLayout::kTurnStages;
@@ -33,7 +34,7 @@ struct BackwardTurns {
 
   /// `arrivals`: on `added`.
   HEDDLE_DEVICE static void init(u32 shared, int arrivals) {
-    for (int turn = 0; turn < Main::kDqTurns; ++turn) {
+    for (int turn = 0; turn < Main::kDqTurnsOfBlock; ++turn) {
       ring(shared, turn).init(1, 1);
       for (int stage = 0; stage < kStages; ++stage)
         ptx::mbarrier_init(added(shared, turn, stage), arrivals);
@@ -43,7 +44,9 @@ struct BackwardTurns {
   HEDDLE_DEVICE static i32* counter(const BackwardArguments& args, const BackwardWork& work,
                                     const typename Main::Step& at, int turn) {
     const int heads = work.batch * args.problem.forward.q_heads + at.head;
-    return args.turns + (heads * (args.q_rounded / Main::kTileM) + at.tile) * Main::kDqTurns + turn;
+    const int of_others = block_rank<Main::C::kRanks>() * Main::kDqTurnsOfBlock;
+    return args.turns + (heads * (args.q_rounded / Main::kTileM) + at.tile) * Main::kDqTurns +
+           of_others + turn;
   }
 
   /// One thread: waits at each tile for the blocks that come before this one.
@@ -55,7 +58,7 @@ struct BackwardTurns {
     for (int left = work.steps(); left > 0; --left) {
       const int before = Main::turn(work, at.tile);
 #pragma unroll 1
-      for (int turn = 0; turn < Main::kDqTurns; ++turn) {
+      for (int turn = 0; turn < Main::kDqTurnsOfBlock; ++turn) {
         const Ring turns = ring(shared, turn);
         ptx::mbarrier_wait(turns.empty(position.stage()), position.parity() ^ 1);
         const i32* passed = counter(args, work, at, turn);

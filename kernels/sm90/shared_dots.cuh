@@ -12,6 +12,7 @@
 #include "../ptx/sync.cuh"
 #include "../ptx/types.cuh"
 #include "block_rank.cuh"
+#include "cluster_reads.cuh"
 
 namespace heddle::sm90 {
 
@@ -65,7 +66,7 @@ class SharedDots {
     if constexpr (C::kRanks == 1)
       ptx::barrier_arrive(kRead + (consumer_ ^ 1), 256);
     else
-      say_all_read();
+      say_all_read(dots);
   }
 
  private:
@@ -123,10 +124,9 @@ class SharedDots {
     }
     ptx::barrier_arrive(kSummed + consumer_, 256);
   }
-  HEDDLE_DEVICE void say_all_read() {
+  HEDDLE_DEVICE void say_all_read(const float (&dots)[kCells]) {
     ptx::mbarrier_arrive(all_read(shared_));
-    __syncwarp();
-    if (ptx::elect_one()) ptx::cluster_arrive(ptx::address_in(all_read(shared_), rank_ ^ 1));
+    tell_read(all_read(shared_), rank_ ^ 1, dots);
     phase_ ^= 1;
   }
 

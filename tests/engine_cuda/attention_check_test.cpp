@@ -107,13 +107,14 @@ TEST(AttentionCheck, HeadsWiderThanKernelsAreRefused) {
 }
 
 TEST(AttentionCheck, HeadsWiderThanHoppersKernelsAreTheGeneralOnes) {
-  const Case c{.qk_dim = 320, .v_dim = 320, .length = 512};
+  const Case c{.qk_dim = 576, .v_dim = 512, .length = 512};
   // Forward, O is in parts there too.
   EXPECT_TRUE(configure_forward_sm90(forward_of(c)).is_ok());
   EXPECT_EQ(configure_forward_sm90(forward_of({.qk_dim = 320, .v_dim = 64})).status().message(),
             "cuda: sdpa head_dim 320 (q, k) and 64 (v); the Hopper kernel takes at most 256");
   EXPECT_EQ(configure_backward_sm90(backward_of(c)).status().message(),
-            "cuda: sdpa head_dim 320 (q, k) and 320 (v); the Hopper backward takes at most 256");
+            "cuda: sdpa head_dim 576 (q, k) and 512 (v); the Hopper backward takes at most 512");
+  EXPECT_TRUE(configure_backward_sm90(backward_of({.qk_dim = 320, .v_dim = 320})).is_ok());
   for (const problem::Problem& problem :
        {problem::Problem(forward_of(c)), problem::Problem(backward_of(c))}) {
     const Result<Lowering> lowering = lower(problem, *target_named("sm_90a"));

@@ -163,6 +163,11 @@ AttentionOptions shared_columns(int64_t least, int64_t most) {
   return options;
 }
 
+/// 16 bits: columns that two blocks share.
+AttentionOptions of_two_blocks() {
+  return of_head_dims(264, 512, beyond_a_warp(aligned_backward_options()));
+}
+
 /// More tiles than an H200 has processors (132): blocks pass from one to the next.
 AttentionOptions many_tiles(AttentionOptions options) {
   options = small(options);
@@ -524,6 +529,30 @@ const std::vector<Kind>& kinds() {
       {"general_forward_in_parts_packed",
        [](Random& r) { return random_sdpa(r, packed(beyond_a_warp(gpu_options()))); },
        {"attention forward, general", "O in parts"}},
+      {"hopper_backward_by_two_blocks",
+       [](Random& r) { return random_sdpa_backward(r, small(of_two_blocks())); },
+       {"attention backward, Hopper", "columns in 2 parts"}},
+      {"hopper_backward_by_two_blocks_padded",
+       [](Random& r) { return random_sdpa_backward(r, padded(of_two_blocks())); },
+       {"attention backward, Hopper", "columns in 2 parts"}},
+      {"hopper_backward_by_two_blocks_packed",
+       [](Random& r) { return random_sdpa_backward(r, packed(of_two_blocks())); },
+       {"attention backward, Hopper", "columns in 2 parts"}},
+      {"hopper_backward_by_two_blocks_in_order",
+       [](Random& r) { return random_sdpa_backward(r, in_order(small(of_two_blocks()))); },
+       {"attention backward, Hopper", "in a fixed order, columns in 2 parts"}},
+      {"hopper_backward_by_two_blocks_dropout",
+       [](Random& r) { return random_sdpa_backward(r, dropping(of_two_blocks())); },
+       {"attention backward, Hopper", "columns in 2 parts"}},
+      {"hopper_backward_by_two_blocks_apart",
+       [](Random& r) { return random_sdpa_backward(r, apart(small(of_two_blocks()))); },
+       {"attention backward, Hopper", "columns in 2 parts"}},
+      {"hopper_backward_by_two_blocks_bias_tiles",
+       [](Random& r) {
+         return random_sdpa_backward(r,
+                                     of_head_dims(264, 512, beyond_a_warp(score_tiles_of(1, 0))));
+       },
+       {"attention backward, Hopper", "with score tiles,", "columns in 2 parts"}},
       {"general_backward_in_parts",
        [](Random& r) { return random_sdpa_backward(r, small(beyond_a_warp(gpu_options()))); },
        {"attention backward, general", "sums in parts"}},

@@ -188,6 +188,31 @@ std::vector<Case> cases() {
     add(dim, dim, {F::causal}, DataType::f16);
   }
   add(192, 192, {F::causal, F::threefry});
+  // Columns shared out to two blocks.
+  for (auto [qk, v] : {std::pair{512, 512}, {320, 320}, {264, 8}, {40, 512}, {456, 248}}) {
+    for (const auto& features : {std::vector<F>{},
+                                 {F::window},
+                                 {F::deterministic},
+                                 {F::causal, F::deterministic},
+                                 {F::causal, F::soft_cap},
+                                 {F::causal, F::alibi},
+                                 {F::causal, F::log2},
+                                 {F::causal, F::sink},
+                                 {F::causal, F::lengths},
+                                 {F::causal, F::philox},
+                                 {F::causal, F::bias},
+                                 {F::causal, F::statistics},
+                                 {F::causal, F::stats_gradient},
+                                 {F::causal, F::wide_results},
+                                 {F::ragged, F::causal},
+                                 {F::window, F::lengths, F::soft_cap, F::sink, F::deterministic},
+                                 {F::window, F::lengths, F::alibi, F::philox, F::deterministic},
+                                 {F::causal, F::bias, F::philox, F::statistics},
+                                 {F::window, F::lengths, F::bias, F::log2, F::sink}})
+      add(qk, v, features);
+    add(qk, v, {F::causal}, DataType::f16);
+  }
+  add(320, 320, {F::causal, F::boolean_mask});
   const auto add_function = [&](int dim, ScoreOp function, bool of_distance,
                                 DataType dtype = DataType::bf16) {
     all.push_back({dtype, dim, dim, {F::causal}, "sm_90a", 512, function, of_distance});

@@ -32,6 +32,20 @@ using problem::ScoreNode;
 using problem::ScoreOp;
 
 constexpr int64_t kMostBlocks = INT32_MAX;
+/// Columns of dK or dV that a warp group has registers for; more are shared out.
+constexpr int kMostColumnsOfOne = 256;
+
+int widest_of(const AttentionStructure& forward) {
+  return std::max(forward.qk_head_dim, forward.v_head_dim);
+}
+
+/// Blocks of 16-bit operands that share a head's columns, and the most that one of them has.
+int ranks_of(const AttentionStructure& forward) {
+  return widest_of(forward) > kMostColumnsOfOne ? 2 : 1;
+}
+int widest_of_block(const AttentionStructure& forward) {
+  return widest_of(forward) / ranks_of(forward);
+}
 
 bool has_lengths(const AttentionStructure& forward) {
   return forward.q_lengths != kAbsent || forward.kv_lengths != kAbsent;
@@ -71,7 +85,7 @@ Status check_score(const AttentionBackwardStructure& structure) {
       has({ScoreOp::square_root, ScoreOp::reciprocal_square_root, ScoreOp::error_function}) ||
       (has_slope && has({ScoreOp::exponential, ScoreOp::exponential_minus_one, ScoreOp::logarithm,
                          ScoreOp::logarithm_plus_one}));
-  if (spills && std::max(forward.qk_head_dim, forward.v_head_dim) > 64)
+  if (spills && widest_of(forward) > 64)
     return refuse(
         "takes roots and error functions, and exponentials and logarithms of the dot product, up "
         "to head_dim 64");
@@ -96,8 +110,7 @@ Status check_features(const AttentionBackwardStructure& structure, const Attenti
   if (forward.dropout.kind != problem::Dropout::Kind::none && !has_unit_slope(structure))
     return refuse("takes no dropout of scores whose derivative by the dot product is not 1");
   // As compiled without spills: a group holds 128 registers of dK or dV there.
-  if (forward.dropout.kind == problem::Dropout::Kind::threefry &&
-      std::max(forward.qk_head_dim, forward.v_head_dim) > 192)
+  if (forward.dropout.kind == problem::Dropout::Kind::threefry && widest_of(forward) > 192)
     return refuse("takes threefry dropout up to head_dim 192");
   if (forward.block_mask != kAbsent) return refuse("takes no block mask");
   // dS of a head has one unit there: rows with small gradients would lose their bits beside one
@@ -135,14 +148,14 @@ bool is_boolean(const AttentionStructure& structure, OperandId id) {
 /// What comes by tiles, as compiled without spills.
 OperandId tiled_operand(const AttentionBackwardStructure& structure, const AttentionFacts& facts) {
   const AttentionStructure& forward = structure.forward;
-  const int widest = std::max(forward.qk_head_dim, forward.v_head_dim);
+  const int widest = widest_of_block(forward);
   // Above head dim 64 a tile of f32 finds no shared memory.
   const problem::ScoreExpression slope = slope_of(structure).rest;
   const OperandId operand =
       score_tile_operand(forward, facts, {&forward.score, &slope}, widest <= 64);
   if (operand == kAbsent || (widest > 192 && is_boolean(forward, operand))) return kAbsent;
   // In a fixed order the warp that would fetch them takes turns.
-  return widest > 128 && structure.deterministic ? kAbsent : operand;
+  return widest_of(forward) > 128 && structure.deterministic ? kAbsent : operand;
 }
 
 /// Whether the gradients of what the score reads are one of the operand that comes by tiles, and
@@ -159,8 +172,8 @@ bool sums_load_gradient(const AttentionBackwardStructure& structure, const Atten
     return false;
   }
   const Dims& dims = sizes.layout(tiled).dims;
-  return std::max(structure.forward.qk_head_dim, structure.forward.v_head_dim) <= 128 &&
-         dims[0] * dims[1] <= kMostBlocksAcross && sizes.q_length <= 64 * kMostBlocksAcross;
+  return widest_of(structure.forward) <= 128 && dims[0] * dims[1] <= kMostBlocksAcross &&
+         sizes.q_length <= 64 * kMostBlocksAcross;
 }
 
 /// Whether that of a tile is its dS, as a block has it for dQ, or the sum of those of the few
@@ -214,9 +227,6 @@ int64_t head_group(const BackwardSm90Config& config, bool deterministic, int64_t
   return 1;
 }
 
-/// Of f32 a warp group takes so many columns of dK or dV; more are shared out.
-constexpr int kMostColumnsOfOne = 256;
-
 /// Pairs of wide heads: 64 queries a step as far as there is room for them, and registers, and a
 /// second stage of Q and dO where there is room for that.
 void fit_wide_pairs(BackwardSm90Config& config) {
@@ -233,6 +243,14 @@ void fit_wide_pairs(BackwardSm90Config& config) {
     *stages = 2;
     if (config.shared_bytes() > sm90::kMostShared) *stages = 1;
   }
+}
+
+/// Two blocks share the columns of wide heads: what they tell each other takes the room of a
+/// second buffer where there is none, or of a second stage of dO.
+void fit_ranks(int ranks, BackwardSm90Config& config) {
+  config.ranks = ranks;
+  for (int* number : {&config.dot_buffers, &config.d_o_stages})
+    if (config.shared_bytes() > sm90::kMostShared) *number = 1;
 }
 
 /// Few keys are a block's own, which then sums nothing in memory; up to 64 of them are one group's,
@@ -269,7 +287,8 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   const AttentionSizes& sizes = problem.sizes;
   const AttentionFacts facts = problem::facts_of(problem);
   HEDDLE_TRY(check_backward(problem, facts));
-  if (!is_f32(forward)) HEDDLE_TRY(check_head_dims(forward, "Hopper backward"));
+  if (!is_f32(forward))
+    HEDDLE_TRY(check_head_dims(forward, "Hopper backward", 2 * kMostColumnsOfOne));
   HEDDLE_TRY(check_lengths(sizes, kMostRowsSm90));
   HEDDLE_TRY(check_features(structure, facts));
   HEDDLE_TRY(check_operands(structure, facts));
@@ -303,7 +322,7 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
         forward.v_head_dim > 192 || ((many_sums || drops) && reads_cells(forward, facts));
   }
   // Tiles by measurement: kernels/notes/sm90_attention_backward.md.
-  const int widest = std::max(forward.qk_head_dim, forward.v_head_dim);
+  const int widest = widest_of(forward);
   // Beside pairs there is no room for tiles of what scores read: it is loaded by the cell.
   config.tiled_operand = config.planes > 1 ? kAbsent : tiled_operand(structure, facts);
   const bool is_tiled = config.tiled_operand != kAbsent;
@@ -319,6 +338,7 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
       widest > 128 || (config.planes > 1 && (widest > 64 || config.has_score || drops));
   if (config.by_gradient) config.q_stages = 2;
   if (config.planes > 1 && widest > 128) fit_wide_pairs(config);
+  if (config.planes == 1) fit_ranks(ranks_of(forward), config);
   if (is_tiled && (widest <= 64 || (widest <= 128 && config.tiled == sm90::Tiled::booleans)))
     config.tiled_stages = 2;
   if (!structure.load_gradients.empty()) {

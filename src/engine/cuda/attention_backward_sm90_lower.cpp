@@ -231,7 +231,7 @@ Result<Lowering> lower_backward_sm90(const AttentionBackwardProblem& problem,
                                                     : "",
                   config.tile_m, config.tile_n(), config.planes > 1 ? " of f16 pairs" : "",
                   structure.deterministic ? " in a fixed order" : "",
-                  config.parts > 1 ? fmt::format(", columns in {} parts", config.shares()) : "",
+                  config.shares() > 1 ? fmt::format(", columns in {} parts", config.shares()) : "",
                   target.architecture);
   lowering.launches = std::make_shared<const BackwardSm90Launches>(std::move(planned));
   return lowering;

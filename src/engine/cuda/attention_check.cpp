@@ -161,12 +161,12 @@ Status check_attention(const problem::AttentionStructure& structure,
   return {};
 }
 
-Status check_head_dims(const problem::AttentionStructure& structure, const char* kernel) {
-  constexpr int kMost = 256;
-  if (structure.qk_head_dim <= kMost && structure.v_head_dim <= kMost) return {};
+Status check_head_dims(const problem::AttentionStructure& structure, const char* kernel,
+                       int most) {
+  if (structure.qk_head_dim <= most && structure.v_head_dim <= most) return {};
   return error(Code::graph_not_supported,
                "cuda: sdpa head_dim {} (q, k) and {} (v); the {} takes at most {}",
-               structure.qk_head_dim, structure.v_head_dim, kernel, kMost);
+               structure.qk_head_dim, structure.v_head_dim, kernel, most);
 }
 
 Status check_backward(const problem::AttentionBackwardProblem& problem,

@@ -44,8 +44,9 @@ inline constexpr int64_t kMostRowsSm90 = attention::kFarthestBound - 256;
 /// none of codes are taken.
 Status check_attention(const problem::AttentionStructure& structure,
                        const problem::AttentionSizes& sizes, bool takes_codes = false);
-/// Of the kernels for heads of up to 256 columns.
-Status check_head_dims(const problem::AttentionStructure& structure, const char* kernel);
+/// Of a kernel for heads of up to `most` columns.
+Status check_head_dims(const problem::AttentionStructure& structure, const char* kernel,
+                       int most = 256);
 /// The same of a backward, whose derivatives are code as the score is.
 Status check_backward(const problem::AttentionBackwardProblem& problem,
                       const problem::AttentionFacts& facts);

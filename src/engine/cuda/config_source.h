@@ -72,6 +72,7 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("consumers", c.consumers);
   visit("parts", c.parts);
   visit("ranks", c.ranks);
+  visit("dot_buffers", c.dot_buffers);
   visit("blocks", c.blocks);
   visit("all_keys", c.all_keys);
   visit("q_stages", c.q_stages);

@@ -11,6 +11,8 @@ HEDDLE_DEVICE void barrier_arrive(u32 id, u32 threads) { emulator::barrier(id, t
 HEDDLE_DEVICE void fence_proxy_async_shared() {}
 HEDDLE_DEVICE void fence_proxy_async_global() {}
 
+HEDDLE_DEVICE u32 thread_anew() { return threadIdx.x; }
+
 HEDDLE_DEVICE bool elect_one() {
   emulator::exchange(0xffffffff, 0);
   return emulator::lane() == 0;
