@@ -1,6 +1,7 @@
 #include "rewrite/commit.h"
 
 #include <algorithm>
+#include <limits>
 #include <unordered_map>
 
 #include "graph/text.h"
@@ -200,7 +201,8 @@ class Writer {
   }
 
   /// `x`, of `operand`, times what the keys of its call weigh of each row: exp(maximum - number)
-  /// times the sum of exponentials less the maximum. Of a row that sees none of them that is 0.
+  /// times the sum of exponentials less the maximum. Of a row that sees none of them, whose maximum
+  /// is -inf, that is 0, whatever is taken off.
   Result<Instruction*> share(const Plan& plan, const Operand& operand, Instruction* x,
                              const std::vector<Instruction*>& forward) {
     const Index rows = flat({plan.roles.batch, plan.roles.query_heads(), plan.roles.rows});
@@ -215,6 +217,13 @@ class Writer {
     HEDDLE_ASSIGN(by, hlo::make_binary(hlo::Opcode::subtract, maximum, by));
     HEDDLE_ASSIGN(by, hlo::make_unary(hlo::Opcode::exponential, by));
     HEDDLE_ASSIGN(by, hlo::make_binary(hlo::Opcode::multiply, by, sum));
+    const auto everywhere = [&](double value) {
+      return hlo::make_splat(*maximum->computation(), wide, value, maximum->shape().dims());
+    };
+    HEDDLE_ASSIGN(Instruction * none, everywhere(-std::numeric_limits<double>::infinity()));
+    HEDDLE_ASSIGN(Instruction * nothing, everywhere(0));
+    HEDDLE_ASSIGN(none, hlo::make_compare(maximum, none, "EQ"));
+    HEDDLE_ASSIGN(by, hlo::make_select(none, nothing, by));
     if (operand.value != 1) {
       HEDDLE_ASSIGN(Instruction * value,
                     hlo::make_splat(*by->computation(), wide, operand.value, by->shape().dims()));
