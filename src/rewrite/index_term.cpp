@@ -124,7 +124,19 @@ class Reader {
       term.inputs.push_back(std::move(*input));
     }
     if (is_whole && !(largest(term) <= kExact)) return std::nullopt;
+    // So are those of a narrower type's own arithmetic; XLA rounds it on a GPU, on a CPU it may
+    // not.
+    const int64_t exact = is_whole ? INT64_MAX : largest_exact(x->shape().type());
+    if (exact < kExact && term.has_index() &&
+        !(of_whole_numbers(term) && largest(term) <= static_cast<double>(exact)))
+      return std::nullopt;
     return term;
+  }
+
+  static bool of_whole_numbers(const IndexTerm& term) {
+    if (term.kind == IndexTerm::Kind::number) return term.number == std::floor(term.number);
+    return term.kind != IndexTerm::Kind::operand &&
+           std::all_of(term.inputs.begin(), term.inputs.end(), of_whole_numbers);
   }
 
   /// No value of a term of whole numbers is larger in size.

@@ -76,28 +76,48 @@ bool is_product(const Algebra& algebra, const Poly& value) {
          !may_be_infinite(algebra, value[0].factors);
 }
 
-/// Whether arithmetic on positions is rounded to a narrower type: distances in the hundreds become
-/// other numbers there, and are no terms that a call computes.
-bool rounds_positions(const Instruction* convert) {
-  const auto exact = [](const Instruction* x) { return largest_exact(x->shape().type()); };
-  if (exact(convert->operand(0)) <= exact(convert)) return false;
-  std::vector<const Instruction*> work{convert->operand(0)};
-  std::set<const Instruction*> seen{work[0]};
+/// What arithmetic is made of: positions, and what else but constants and parameters.
+struct Leaves {
+  bool positions = false, others = false;
+};
+
+Leaves leaves_of(const Instruction* root) {
+  Leaves leaves;
+  std::vector<const Instruction*> work{root};
+  std::set<const Instruction*> seen{root};
   constexpr size_t kMost = 64;
-  while (!work.empty() && seen.size() < kMost) {
+  while (!work.empty()) {
+    if (seen.size() >= kMost) {
+      leaves.others = true;
+      break;
+    }
     const Instruction* x = work.back();
     work.pop_back();
-    if (x->is(Opcode::iota)) return true;
     const bool goes_on = x->is(Opcode::convert) || x->is(Opcode::add) || x->is(Opcode::subtract) ||
                          x->is(Opcode::multiply) || x->is(Opcode::negate) || x->is(Opcode::abs) ||
                          x->is(Opcode::minimum) || x->is(Opcode::maximum) ||
                          x->is(Opcode::broadcast) || x->is(Opcode::reshape) ||
                          x->is(Opcode::transpose);
+    leaves.positions = leaves.positions || x->is(Opcode::iota);
+    leaves.others = leaves.others || !(goes_on || x->is(Opcode::iota) || x->is(Opcode::constant) ||
+                                       x->is(Opcode::parameter));
     if (!goes_on) continue;
     for (const Instruction* operand : x->operands())
       if (seen.insert(operand).second) work.push_back(operand);
   }
-  return false;
+  return leaves;
+}
+
+/// Whether arithmetic on positions is rounded to a narrower type, by a conversion or because it is
+/// of one: distances in the hundreds become other numbers there, and are no terms that a call
+/// computes. XLA rounds what is of a narrower type on a GPU; on a CPU it may not.
+bool rounds_positions(const Instruction* x) {
+  const auto exact = [](const Instruction* x) { return largest_exact(x->shape().type()); };
+  if (x->is(Opcode::convert))
+    return exact(x->operand(0)) > exact(x) && leaves_of(x->operand(0)).positions;
+  if (exact(x) >= largest_exact(hlo::ElementType::f32)) return false;
+  const Leaves leaves = leaves_of(x);
+  return leaves.positions && !leaves.others;
 }
 
 }  // namespace
@@ -183,13 +203,16 @@ Poly Region::expand(const Element& e) {
     case Opcode::convert:
       return is_rounding(x) && !rounds_positions(x) ? operand(0) : algebra_.element(e);
     case Opcode::add:
+      if (rounds_positions(x)) return algebra_.element(e);
       if (const auto sum = behind_guard(e)) return value(*sum);
       return sum_of(addend(e, 0), addend(e, 1));
     case Opcode::subtract:
+      if (rounds_positions(x)) return algebra_.element(e);
       return sum_of(addend(e, 0), algebra_.scale(addend(e, 1), -1));
     case Opcode::negate:
       return algebra_.scale(operand(0), -1);
     case Opcode::multiply:
+      if (rounds_positions(x)) return algebra_.element(e);
       return algebra_.multiply(factor(e, 0), factor(e, 1));
     case Opcode::divide:
       return algebra_.multiply(factor(e, 0), algebra_.function(Opcode::divide, operand(1)));

@@ -10,12 +10,18 @@ HERE = Path(__file__).parent
 
 
 def prepare():
-    """Before JAX is imported: one CPU device, quick compilation, and where to find the package."""
-    os.environ["JAX_PLATFORMS"] = "cpu"
+    """Before JAX is imported: one device, quick compilation, and where to find the package. HEDDLE_TEST_DEVICE: cpu, or cuda."""
+    device = os.environ.get("HEDDLE_TEST_DEVICE", "cpu")
+    os.environ["JAX_PLATFORMS"] = device
     sys.path[:0] = [str(HERE.parents[1] / "bindings" / "python"), str(HERE), str(HERE.parent / "support")]
-    import quick_xla
+    if device == "cpu":
+        import quick_xla
 
-    quick_xla.prepare()
+        quick_xla.prepare()
+    else:
+        # Products of f32 in f32, not in tf32; and memory for the other processes.
+        os.environ["JAX_DEFAULT_MATMUL_PRECISION"] = "highest"
+        os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
 
 
 def judged(job):

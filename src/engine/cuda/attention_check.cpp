@@ -161,8 +161,7 @@ Status check_attention(const problem::AttentionStructure& structure,
   return {};
 }
 
-Status check_head_dims(const problem::AttentionStructure& structure, const char* kernel,
-                       int most) {
+Status check_head_dims(const problem::AttentionStructure& structure, const char* kernel, int most) {
   if (structure.qk_head_dim <= most && structure.v_head_dim <= most) return {};
   return error(Code::graph_not_supported,
                "cuda: sdpa head_dim {} (q, k) and {} (v); the {} takes at most {}",
