@@ -152,3 +152,16 @@ def test_what_is_f32_is_not_converted():
     text = heddle.jax.fuse(lambda *x: jax.vjp(attend, *x)[1](d_o)).lower(*inputs).as_text()
     assert text.count("stablehlo.custom_call @heddle") == 2
     assert "stablehlo.convert" not in text
+
+
+def test_distances_multiplied_in_bf16_are_the_programs_own():
+    """A product of positions is rounded by its type, as XLA does on a GPU: a call is given it, and computes none."""
+    def program(q, k, v):
+        distances = (jnp.arange(200) - jnp.arange(4)[:, None]).astype(jnp.bfloat16)
+        s = jnp.einsum("bqhd,bkhd->bhqk", q, k) + (distances * jnp.bfloat16(0.7)).astype(jnp.float32)
+        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s, axis=-1), v)
+
+    q, k = (jnp.zeros((1, length, 1, 8)) for length in (4, 200))
+    text = heddle.jax.fuse(program).lower(q, k, k).as_text("hlo")
+    (call,) = (line for line in text.splitlines() if 'custom_call_target="heddle"' in line)
+    assert "bf16[4,200]" in call.partition("operand_layout_constraints=")[2].partition("api_version")[0]
