@@ -112,10 +112,8 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
     HEDDLE_DEVICE Consumer(const BackwardArguments& args, const BackwardWork& work, u32 shared)
         : Scores(args, work, work.key0 + 64 * (threadIdx.x / 128 - 1)), Shared(shared) {}
 
-    /// An address as descriptors of products take it: within the block, where those of a cluster
-    /// have the block's rank above.
     HEDDLE_DEVICE static u32 operand(u32 address) {
-      return C::kCluster > 1 ? address & (tile::kSharedWindow - 1) : address;
+      return tile::operand_address<(C::kCluster > 1)>(address);
     }
 
     // The products, each a group of its own.

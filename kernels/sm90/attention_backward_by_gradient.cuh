@@ -89,11 +89,7 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, Config::kTileM, 64>,
     return shared + kAt.d_o + stage * DoTile::kBytes;
   }
 
-  /// An address of the block's as descriptors of products take it: those of a cluster have the
-  /// block's rank above.
-  HEDDLE_DEVICE static u32 operand(u32 shared) {
-    return C::kRanks > 1 ? shared & (tile::kSharedWindow - 1) : shared;
-  }
+  HEDDLE_DEVICE static u32 operand(u32 shared) { return tile::operand_address<kShares>(shared); }
   /// The block's first column of a tensor of so many.
   HEDDLE_DEVICE static int first_column(int columns) {
     return block_rank<C::kRanks>() * C::kValues.share_of(columns);

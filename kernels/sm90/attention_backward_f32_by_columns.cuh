@@ -101,12 +101,13 @@ struct AttentionBackwardF32ByColumns : BackwardBlock<Config, Config::kTileM, 64>
       for (float& x : d_v) x = 0;
     }
 
-    /// Where the consumer's own of the tiles of a stage lies, as descriptors of products take it:
-    /// within the block, where those of a cluster have the block's rank above.
+    HEDDLE_DEVICE static u32 operand(u32 address) {
+      return tile::operand_address<(C::kRanks > 1)>(address);
+    }
+    /// Where the consumer's own of the tiles of a stage lies, as an operand.
     template <class Tile>
     HEDDLE_DEVICE u32 own(int at, int stage = 0) const {
-      const u32 tile = shared + at + (C::kParts * stage + part) * Tile::kBytes;
-      return C::kRanks > 1 ? tile & (tile::kSharedWindow - 1) : tile;
+      return operand(shared + at + (C::kParts * stage + part) * Tile::kBytes);
     }
     HEDDLE_DEVICE u32 d_s_tile() const { return shared + kAt.d_s + part * DsTile::kBytes; }
 
@@ -157,7 +158,7 @@ struct AttentionBackwardF32ByColumns : BackwardBlock<Config, Config::kTileM, 64>
 
     HEDDLE_DEVICE void add_d_q(const typename Block::Step& at) const {
       float d_q[kDqBoxes][kTileM / 2];
-      const u32 d_s = C::kRanks > 1 ? d_s_tile() & (tile::kSharedWindow - 1) : d_s_tile();
+      const u32 d_s = operand(d_s_tile());
       ptx::wgmma_fence();
 #pragma unroll
       for (int box = 0; box < kDqBoxes; ++box)

@@ -121,10 +121,8 @@ class DecodeGroups {
   HEDDLE_DEVICE u32 queries_there() const { return barrier(kAt.kBarriers - 2); }
   HEDDLE_DEVICE u32 all_read() const { return barrier(kAt.kBarriers - 1); }
   HEDDLE_DEVICE u32 slot(int n) const { return base_ + kAt.key + n * kAt.slot_bytes; }
-  /// An address as descriptors of products take it: within the block, where those of a cluster have
-  /// the block's rank above.
   HEDDLE_DEVICE static u32 operand(u32 address) {
-    return kTwins > 1 ? address & (tile::kSharedWindow - 1) : address;
+    return tile::operand_address<(kTwins > 1)>(address);
   }
   HEDDLE_DEVICE u32 correction_of(int row) const { return base_ + kAt.corrections + 4 * row; }
 

@@ -38,10 +38,8 @@ struct ForwardTiles {
   HEDDLE_DEVICE int part() const { return consumer % C::kParts; }
   HEDDLE_DEVICE int share() const { return block_rank<C::kRanks>() * C::kParts + part(); }
 
-  /// A tile's address as descriptors of products take it: within the block, where those of a
-  /// cluster have the block's rank above.
   HEDDLE_DEVICE static u32 operand(u32 tile) {
-    return C::kRanks > 1 ? tile & (tile::kSharedWindow - 1) : tile;
+    return tile::operand_address<(C::kRanks > 1)>(tile);
   }
   HEDDLE_DEVICE u32 q() const {
     return shared + Block::kAt.q + q_at.stage() * Block::kAt.q_stage_bytes +

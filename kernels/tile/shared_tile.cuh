@@ -37,8 +37,13 @@ struct PlanesOf
   using Plane = SharedTile<kRowCount, kColumnCount>;
 };
 
-/// What the descriptors of operands reach.
-inline constexpr u32 kSharedWindow = 1 << 18;
+/// An address as descriptors of operands take it: within the block, where those of a cluster have
+/// the block's rank above.
+template <bool kOfCluster>
+HEDDLE_DEVICE u32 operand_address(u32 shared) {
+  constexpr u32 kWindow = 1 << 18;  // what descriptors reach
+  return kOfCluster ? shared & (kWindow - 1) : shared;
+}
 
 /// Bits common to the descriptors of 128-byte swizzled operands: distances count in 16 bytes.
 HEDDLE_DEVICE constexpr u64 swizzled_descriptor(u32 leading_bytes, u32 stride_bytes) {

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "rewrite/arithmetic.h"
@@ -76,34 +78,35 @@ bool is_product(const Algebra& algebra, const Poly& value) {
          !may_be_infinite(algebra, value[0].factors);
 }
 
-/// What arithmetic is made of: positions, and what else but constants and parameters.
+/// What a value is computed of: by arithmetic alone of positions, and what else but constants,
+/// parameters and functions of these.
 struct Leaves {
   bool positions = false, others = false;
 };
 
-Leaves leaves_of(const Instruction* root) {
+Leaves leaves_of(Elements& elements, const Element& root) {
+  const auto is_arithmetic = [](const Instruction* x) {
+    return x->is(Opcode::convert) || x->is(Opcode::add) || x->is(Opcode::subtract) ||
+           x->is(Opcode::multiply) || x->is(Opcode::divide) || x->is(Opcode::negate) ||
+           x->is(Opcode::abs) || x->is(Opcode::minimum) || x->is(Opcode::maximum);
+  };
   Leaves leaves;
-  std::vector<const Instruction*> work{root};
-  std::set<const Instruction*> seen{root};
   constexpr size_t kMost = 64;
+  std::vector<std::pair<Element, bool>> work{{elements.resolve(root), true}};
+  std::set<std::tuple<int, const Instruction*, bool>> seen;
   while (!work.empty()) {
-    if (seen.size() >= kMost) {
-      leaves.others = true;
-      break;
-    }
-    const Instruction* x = work.back();
+    const auto [e, by_arithmetic] = std::move(work.back());
     work.pop_back();
-    const bool goes_on = x->is(Opcode::convert) || x->is(Opcode::add) || x->is(Opcode::subtract) ||
-                         x->is(Opcode::multiply) || x->is(Opcode::negate) || x->is(Opcode::abs) ||
-                         x->is(Opcode::minimum) || x->is(Opcode::maximum) ||
-                         x->is(Opcode::broadcast) || x->is(Opcode::reshape) ||
-                         x->is(Opcode::transpose);
-    leaves.positions = leaves.positions || x->is(Opcode::iota);
-    leaves.others = leaves.others || !(goes_on || x->is(Opcode::iota) || x->is(Opcode::constant) ||
-                                       x->is(Opcode::parameter));
-    if (!goes_on) continue;
-    for (const Instruction* operand : x->operands())
-      if (seen.insert(operand).second) work.push_back(operand);
+    const Instruction* x = e.x;
+    if (!seen.emplace(e.frame, x, by_arithmetic).second) continue;
+    if (hlo::is_elementwise(x->opcode()) && seen.size() < kMost) {
+      for (int i = 0; i < x->operand_count(); ++i)
+        work.emplace_back(operand_of(elements, e, i), by_arithmetic && is_arithmetic(x));
+    } else if (x->is(Opcode::iota)) {
+      leaves.positions = leaves.positions || by_arithmetic;
+    } else if (!x->is(Opcode::constant) && !x->is(Opcode::parameter)) {
+      leaves.others = true;
+    }
   }
   return leaves;
 }
@@ -111,12 +114,12 @@ Leaves leaves_of(const Instruction* root) {
 /// Whether arithmetic on positions is rounded to a narrower type, by a conversion or because it is
 /// of one: distances in the hundreds become other numbers there, and are no terms that a call
 /// computes. XLA rounds what is of a narrower type on a GPU; on a CPU it may not.
-bool rounds_positions(const Instruction* x) {
+bool rounds_positions(Elements& elements, const Element& e) {
   const auto exact = [](const Instruction* x) { return largest_exact(x->shape().type()); };
-  if (x->is(Opcode::convert))
-    return exact(x->operand(0)) > exact(x) && leaves_of(x->operand(0)).positions;
-  if (exact(x) >= largest_exact(hlo::ElementType::f32)) return false;
-  const Leaves leaves = leaves_of(x);
+  if (e.x->is(Opcode::convert))
+    return exact(e.x->operand(0)) > exact(e.x) && leaves_of(elements, e).positions;
+  if (exact(e.x) >= largest_exact(hlo::ElementType::f32)) return false;
+  const Leaves leaves = leaves_of(elements, e);
   return leaves.positions && !leaves.others;
 }
 
@@ -201,20 +204,21 @@ Poly Region::expand(const Element& e) {
   const auto operand = [&](int i) { return value(operand_of(elements_, e, i)); };
   switch (x->opcode()) {
     case Opcode::convert:
-      return is_rounding(x) && !rounds_positions(x) ? operand(0) : algebra_.element(e);
+      return is_rounding(x) && !rounds_positions(elements_, e) ? operand(0) : algebra_.element(e);
     case Opcode::add:
-      if (rounds_positions(x)) return algebra_.element(e);
+      if (rounds_positions(elements_, e)) return algebra_.element(e);
       if (const auto sum = behind_guard(e)) return value(*sum);
       return sum_of(addend(e, 0), addend(e, 1));
     case Opcode::subtract:
-      if (rounds_positions(x)) return algebra_.element(e);
+      if (rounds_positions(elements_, e)) return algebra_.element(e);
       return sum_of(addend(e, 0), algebra_.scale(addend(e, 1), -1));
     case Opcode::negate:
       return algebra_.scale(operand(0), -1);
     case Opcode::multiply:
-      if (rounds_positions(x)) return algebra_.element(e);
+      if (rounds_positions(elements_, e)) return algebra_.element(e);
       return algebra_.multiply(factor(e, 0), factor(e, 1));
     case Opcode::divide:
+      if (rounds_positions(elements_, e)) return algebra_.element(e);
       return algebra_.multiply(factor(e, 0), algebra_.function(Opcode::divide, operand(1)));
     case Opcode::select: {
       if (guards_numbers(e)) return operand(2);

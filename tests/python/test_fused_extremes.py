@@ -154,11 +154,14 @@ def test_what_is_f32_is_not_converted():
     assert "stablehlo.convert" not in text
 
 
-def test_distances_multiplied_in_bf16_are_the_programs_own():
-    """A product of positions is rounded by its type, as XLA does on a GPU: a call is given it, and computes none."""
+@pytest.mark.parametrize("of", [lambda x: x * jnp.bfloat16(0.7), lambda x: x / jnp.bfloat16(1.43), lambda x: x + jnp.bfloat16(0.7),
+                                lambda x: x * jnp.exp2(-jnp.arange(1, 2, dtype=jnp.float32)).astype(jnp.bfloat16)],
+                         ids=["multiplied", "divided", "shifted", "by a slope"])
+def test_arithmetic_on_distances_in_bf16_is_the_programs_own(of):
+    """It is rounded by its type, as XLA does on a GPU: a call is given the result, and computes none."""
     def program(q, k, v):
         distances = (jnp.arange(200) - jnp.arange(4)[:, None]).astype(jnp.bfloat16)
-        s = jnp.einsum("bqhd,bkhd->bhqk", q, k) + (distances * jnp.bfloat16(0.7)).astype(jnp.float32)
+        s = jnp.einsum("bqhd,bkhd->bhqk", q, k) + of(distances).astype(jnp.float32)
         return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s, axis=-1), v)
 
     q, k = (jnp.zeros((1, length, 1, 8)) for length in (4, 200))

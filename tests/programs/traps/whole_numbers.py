@@ -69,6 +69,19 @@ def distances_multiplied_in_bf16(q, k, v):
     return weighed(scores(q, k) + (distances * jnp.bfloat16(0.7)).astype(jnp.float32), v)
 
 
+@trap(lambda r: heads(r, q=4, k=200, b=1, h=1), grad=(0, 1, 2))
+def distances_divided_in_bf16(q, k, v):
+    distances = (jnp.arange(200) - jnp.arange(4)[:, None]).astype(jnp.bfloat16)
+    return weighed(scores(q, k) + (distances / jnp.bfloat16(1.43)).astype(jnp.float32), v)
+
+
+@trap(lambda r: [*heads(r, q=4, k=200, b=1, h=2), np.array([0.31, 0.7], np.float32)], grad=(0, 1, 2))
+def distances_times_slopes_in_bf16(q, k, v, slopes):
+    distances = (jnp.arange(200) - jnp.arange(4)[:, None]).astype(jnp.bfloat16)
+    slopes = jnp.exp2(-slopes).astype(jnp.bfloat16)[:, None, None]
+    return weighed(scores(q, k) + (distances * slopes).astype(jnp.float32), v)
+
+
 @trap(lambda r: [*heads(r), (np.array([3, 7]) - 2**31).astype(np.int32)], grad=(0, 1, 2))
 def lengths_counted_from_the_lowest_number(q, k, v, lengths):
     seen = jnp.arange(K) + np.int32(-2**31) < lengths[:, None]
